@@ -31,7 +31,8 @@ public final class RootWriter {
   private final Optional<ListVector> list;
   private int capacity;
   private int rows;
-  // Bytes of the rows, about as in Spark's own format, including what is retained for them.
+  // Bytes of the rows, about as in Spark's own row format, and of the input rows that are retained
+  // until the answers to these rows come.
   private long bytes;
   private long mostBytes = Long.MAX_VALUE;
   private int limited; // number of rows written when the limit was set
@@ -282,7 +283,8 @@ public final class RootWriter {
   }
 
   /**
-   * Writes a column of any other type by Spark's own writer, value by value, with Arrow's checks.
+   * Writes a column of a type that neither FlatCells nor ArrayCells take: by Spark's own writer,
+   * value by value, with Arrow's checks.
    */
   static final class SparkCells implements RootWriter.Cells {
     private final ArrowFieldWriter writer;
@@ -307,7 +309,8 @@ public final class RootWriter {
 
     @Override
     public long bytes(int rows) {
-      return writer.getSizeInBytes(); // the call fills the offsets of nulls first
+      // Spark's method first fills the offsets of nulls at the end; otherwise, the size is wrong.
+      return writer.getSizeInBytes();
     }
 
     @Override

@@ -31,8 +31,10 @@ public final class RowSink extends GenericInternalRow {
   // Writers that take no more rows, oldest first.
   private final transient Queue<RootWriter> full = new ArrayDeque<>();
   private final transient int[] copied; // numbers of the copied columns
-  private final transient int[] sources; // their numbers in the batches that the code reads
-  private final transient int[] selected; // rows of the batch whose columns are still to be copied
+  // Number of each column in the batches that the code reads; -1 if the column is not copied.
+  private final transient int[] sources;
+  // Numbers of the batch's rows from which columns are still to be copied.
+  private final transient int[] selected;
   private transient ColumnarBatch batch; // the batch that the code reads; null if there is none
   private int read; // row of the batch that the code reads
   private int pending; // number of selected rows, which are the last rows of the present writer
@@ -60,7 +62,7 @@ public final class RowSink extends GenericInternalRow {
 
   /**
    * @param next a supplier of empty writers, called whenever one is needed
-   * @param batchRows most rows of a batch; its bytes may end it before
+   * @param batchRows most rows of a batch; a batch may end earlier because of its bytes
    */
   public void writeTo(Supplier<RootWriter> next, int batchRows) {
     this.next = next;
@@ -120,7 +122,7 @@ public final class RowSink extends GenericInternalRow {
     return batch;
   }
 
-  /** Says which row of the batch the code reads; the rows written next are made of it. */
+  /** Notes which row of the batch the code reads; the rows written next are made from that row. */
   public void read(int row) {
     read = row;
   }
@@ -203,7 +205,7 @@ public final class RowSink extends GenericInternalRow {
     }
   }
 
-  /** Writes a value of any other type, given as a row holds it. */
+  /** Writes a value, as a row holds it, by the column's writer; for types without a method here. */
   public void put(int column, Object value) {
     update(column, value);
     writer.cells(column).write(this, row);

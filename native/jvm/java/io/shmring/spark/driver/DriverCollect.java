@@ -71,7 +71,7 @@ public final class DriverCollect {
   // driver's heap.
   private static final long MOST_INLINE_OF_ALL = 32 << 20;
 
-  /** Tag of a stage for the stage that {@link #generated} has made of it. */
+  /** Tag that a stage of Spark's gets; its value is the stage that {@link #generated} returns. */
   private static final TreeNodeTag<WholeStageCodegenExec> GENERATED =
       new TreeNodeTag<>("io.shmring.generated");
 
@@ -108,7 +108,10 @@ public final class DriverCollect {
         && Stream.of(schema.fields()).allMatch(DriverCollect::isSupported);
   }
 
-  /** Looks at one column at a time, because a result may have two columns of one name. */
+  /**
+   * Whether a column can be collected. Each column is checked alone, because {@link
+   * SparkTypes#unsupported} refuses two columns of one name, and a result may have them.
+   */
   private static boolean isSupported(StructField column) {
     return SparkTypes.unsupported(new StructType().add(column)).isEmpty();
   }
@@ -201,8 +204,8 @@ public final class DriverCollect {
   }
 
   /**
-   * Returns the stage with generated code that writes batches instead of rows. The code is made
-   * once for each stage, because Spark makes its own once.
+   * Returns the stage with generated code that writes batches instead of rows. The new stage is
+   * kept, so that the next collection of the same frame does not generate its code again.
    */
   private static SparkPlan generated(WholeStageCodegenExec stage) {
     synchronized (stage) { // several threads may collect one frame

@@ -44,8 +44,8 @@ record AggregatePlan(Aggregate plan) implements FunctionPlan {
   }
 
   /**
-   * Whether the plan is left to Spark, which executes aggregates without Python functions and those
-   * of a stream, and refuses mixtures of Python functions and other aggregates.
+   * Whether the plan is left to Spark. Spark executes the aggregates of a stream, and aggregates
+   * without Python functions. It refuses plans that mix Python functions with other aggregates.
    */
   @Override
   public boolean isSparks() {

@@ -51,9 +51,9 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
   }
 
   /**
-   * Returns the node at whose place each row of the stage comes from one row of columns: below
-   * filters, projections, and joins with broadcast rows. These nodes keep their inputs' columns, or
-   * leave some out.
+   * Returns the node of this class at or below `node`, with only filters, projections and joins
+   * with broadcast rows above it; empty if there is none. Each row of the stage is then made from
+   * one row of that node's columns, so that a sink can copy the columns.
    */
   static Optional<ColumnsToRowsExec> below(SparkPlan node) {
     if (node instanceof ColumnsToRowsExec rows) {
@@ -63,7 +63,10 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
     return place < 0 ? Optional.empty() : below(node.children().apply(place));
   }
 
-  /** Returns the plan with a node of this class where {@link #below} finds one of Spark's. */
+  /**
+   * Returns the plan with a node of this class in place of Spark's ColumnarToRow, if that node is
+   * where {@link #below} searches.
+   */
   static SparkPlan in(SparkPlan node) {
     if (node instanceof ColumnarToRowExec rows) {
       return new ColumnsToRowsExec(rows.child());

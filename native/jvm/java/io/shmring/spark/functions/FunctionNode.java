@@ -49,12 +49,14 @@ public abstract sealed class FunctionNode extends SparkPlan
   private final Seq<Object> components; // components of the work
   final boolean givesColumns;
   private final Seq<SparkPlan> children;
-  // Settings for work whose own node in Spark reads the settings when the node is made.
+  // Settings when this node was made, for functions whose node in Spark reads its settings then:
+  // functions of groups and cogroups, and UDTFs.
   final Settings whenMade = Settings.of(conf());
   private transient Metrics metrics;
 
   /**
-   * Spark copies a node by a constructor of its class that takes the product's elements.
+   * The parameters are the values that productElement() returns, because Spark copies a node by
+   * passing these values to a constructor of the node's class.
    *
    * @param components components of the work
    * @param givesColumns whether the node above takes batches of columns, each valid until the next
@@ -240,7 +242,10 @@ public abstract sealed class FunctionNode extends SparkPlan
     return takesColumns(child());
   }
 
-  /** Whether a child's batches stay batches. Results over rings are cut into other batches. */
+  /**
+   * Whether each batch of a child that gives columns becomes one batch of the functions. False for
+   * a node over rings, whose batches end at other rows than those of Spark's own nodes.
+   */
   private boolean keepsBatches(SparkPlan columns) {
     return work.keepsBatches() && columns.supportsColumnar() && !(columns instanceof FunctionNode);
   }
@@ -312,7 +317,7 @@ public abstract sealed class FunctionNode extends SparkPlan
     return ClassTag$.MODULE$.apply(givesColumns ? ColumnarBatch.class : InternalRow.class);
   }
 
-  /** Returns the work of each task on an input of this kind. */
+  /** Returns the work of each task; the maker makes the task's input, of rows or of columns. */
   private <T, R> FunctionTask<T, R> task(
       Signature signature, Input.Maker<T> input, FunctionTask.Output<R> output) {
     return new FunctionTask<>(work.call(this), signature, input, output, known());

@@ -41,8 +41,8 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Ends a stage whose generated code writes values straight into batches of a node over rings,
- * without rows, just as the code of Spark's aggregates uses values. If the stage's code is not
- * generated, this node gives the child's rows.
+ * without making rows first; the code of Spark's aggregates also takes values without making rows.
+ * If the stage's code is not generated, this node gives the child's rows.
  */
 public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   private static final String SINK = RowSink.class.getName();

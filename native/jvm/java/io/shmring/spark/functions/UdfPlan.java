@@ -237,7 +237,7 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
   /**
    * Work of UDFs in Spark's own workers.
    *
-   * @param keepsBatches whether batches of a child that gives columns stay batches
+   * @param keepsBatches whether each batch of a child that gives columns becomes one batch of a UDF
    */
   record PythonUdfs(
       Seq<PythonUDF> udfs, Seq<Attribute> results, Option<String> artifacts, boolean keepsBatches)
@@ -265,8 +265,8 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
     }
 
     /**
-     * Returns false for iterators, which may take all input before they give a result: only rows
-     * can wait in a file.
+     * Returns false for functions that take iterators. They may take all input before they give a
+     * result, so the input has to wait in a file if memory is short, and only rows can.
      */
     @Override
     public boolean writesColumns(FunctionNode node) {

@@ -63,8 +63,8 @@ final class UdfSteps {
   }
 
   /**
-   * Adds a function, and before it the functions in its arguments. No other function sees their
-   * results.
+   * Adds a function, and before it the functions in its arguments. The result of a function in an
+   * argument goes only to the function with that argument.
    */
   void add(PythonUDF function, Attribute result) {
     List<Expression> arguments = new ArrayList<>();

@@ -86,8 +86,8 @@ interface Work extends Serializable {
   }
 
   /**
-   * Returns Spark's own node, which knows how children have to be partitioned and sorted; empty
-   * if that does not matter. The classes for it differ between versions of Spark.
+   * Returns Spark's own node for the functions, to ask it how the children have to be partitioned
+   * and sorted; empty if neither matters. The node's class differs between versions of Spark.
    */
   default Optional<SparkPlan> sparks(FunctionNode node) {
     return Optional.empty();

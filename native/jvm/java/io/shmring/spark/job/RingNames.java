@@ -41,7 +41,8 @@ public final class RingNames {
     }
     return options.getOrDefault("hosts", "").isBlank()
         ? distinct(names, RingNames::identity)
-        : distinct(names, Ring::path); // by path, because other hosts have files of their own
+        // By path, because identity() would read the rings of the driver's host.
+        : distinct(names, Ring::path);
   }
 
   private static List<String> distinct(List<String> names, Function<String, Object> identity) {

@@ -111,9 +111,9 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /**
-   * Restores the file that `input_file_name` shows the operators above. While the child was read,
-   * the function showed the child's file, whose name is lost at its end in the thread that reads.
-   * For Spark's own functions, a separate writer thread reads the child, with the same effect.
+   * Restores the record of the current file that `input_file_name` reads in the operators above. At
+   * its end, the child drops the record of the thread that reads the child. Spark's own runner of
+   * Python functions restores the record, too.
    */
   private void restoreFile(Object above) {
     Object below = FILE.getThreadLocalValue();
@@ -168,7 +168,8 @@ public final class AnsweredBatches implements AutoCloseable {
       answering.endInput();
     }
     if (answering.isOver()) {
-      if (more && call instanceof SidecarCall) { // only a Python function may leave input unread
+      // A Python function may end before it has read all input; a sidecar has to answer all of it.
+      if (more && call instanceof SidecarCall) {
         throw new IllegalStateException(
             String.format("%s: the task ended before all its rows were sent", call));
       }

@@ -224,7 +224,7 @@ public sealed interface Call extends Serializable {
     public static final String WARM_WORKERS = "spark.shmring.warmWorkers";
 
     /** Returns the session's settings that a worker is told. */
-    @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
+    @SuppressWarnings("unchecked") // to Java, updated() of a Scala map returns a raw Map
     public static Map<String, String> told(SQLConf now) {
       Map<String, String> told = ArrowPythonRunner.getPythonRunnerConfMap(now);
       for (String option : List.of(CONVERSIONS, WARM_WORKERS)) {
@@ -250,7 +250,7 @@ public sealed interface Call extends Serializable {
      * @param kind kind of the functions over windows
      * @param places place of each function's frame; -1 for a whole partition, which has no bounds
      */
-    @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
+    @SuppressWarnings("unchecked") // to Java, updated() of a Scala map returns a raw Map
     public PythonCall ofWindows(FunctionKind kind, int[] places, int frames) {
       EvalPythonExec.ArgumentMetadata[][] taken = new EvalPythonExec.ArgumentMetadata[places.length][];
       for (int i = 0; i < places.length; i++) {
@@ -306,7 +306,7 @@ public sealed interface Call extends Serializable {
     }
 
     @Override
-    @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
+    @SuppressWarnings("unchecked") // to Java, updated() of a Scala map returns a raw Map
     public Call in(SQLConf ofTask) {
       if (!kind.has(Trait.READS_TASKS_SETTINGS)) {
         return this;

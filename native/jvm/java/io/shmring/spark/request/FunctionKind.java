@@ -121,7 +121,10 @@ public enum FunctionKind {
     JOINS_GROUPS,
     /** Answers have one struct column, whose fields are the result's columns. */
     GIVES_STRUCT,
-    /** Several answers may come as one message: Spark makes their batches, not the function. */
+    /**
+     * Several answers may come as one message, because Spark's worker makes their batches. A batch
+     * that a function has made is sent at once: the function may change the batch later.
+     */
     COMES_TOGETHER,
     /** The worker gets the settings that the task sees, as the tasks of Spark's nodes send them. */
     READS_TASKS_SETTINGS,

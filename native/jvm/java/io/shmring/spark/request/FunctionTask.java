@@ -109,7 +109,7 @@ public record FunctionTask<T, R>(
         all.put("workedTime", time(context, "time worked in Python"));
         all.put("inputTime", time(context, "time Python waited for input"));
         all.put("roomTime", time(context, "time Python waited for room"));
-        // Spark's runner of workers adds to these.
+        // Metrics of Spark's own, to which Spark's runner of the workers adds.
         CollectionConverters.asJava(PythonSQLMetrics.pythonTimingMetricsDesc())
             .forEach((name, words) -> all.put(name, SQLMetrics.createTimingMetric(context, words, UNSET)));
         for (int i = 0; i < REASONS.size(); i++) {

@@ -83,7 +83,7 @@ final class GroupFiller {
           bytes += writer.vectorBytes();
           writer.reset(enough);
         }
-        writer.limit(enough); // fill() returns at this size, and the loop checks it
+        writer.limit(enough); // fill() returns at this size, so that the loop can reset the writer
         rows += input.fill(writer, Integer.MAX_VALUE);
       } while (input.goesOn());
       bytes += writer.vectorBytes();

@@ -90,8 +90,8 @@ public abstract class Input {
   }
 
   /**
-   * Whether more rows of the same frame, or of the same batch if the input ends batches, follow the
-   * rows that the last call of fill() wrote.
+   * Whether the next row belongs to the same frame as the rows that fill() wrote last. If the input
+   * ends batches: whether the next row belongs to the same batch.
    */
   boolean goesOn() {
     return false;

@@ -276,7 +276,8 @@ final class PythonRun implements WorkerClient.Control {
 
     /**
      * Ends the worker of a killed task if the function computes for longer than Spark allows.
-     * Spark's own monitor ends a worker only while the task waits for the monitor.
+     * Spark's own monitor leaves the worker of a completed task alone, and a killed task over rings
+     * completes without waiting for the function.
      */
     void endIfKilled() {
       if (worker == null || isAtEnd || !context.isInterrupted()) {
@@ -327,8 +328,8 @@ final class PythonRun implements WorkerClient.Control {
     // CHANGE: edit this for a new version of Spark
     /**
      * Returns the module of the daemon that starts the worker: shmring's if rings are used, else
-     * Spark's. A setting of the user may replace either. In 4.1 to 4.3, Scala makes a private value
-     * of the base class a public method of this name.
+     * Spark's. A setting of the user may replace either. The method overrides a private value of
+     * the base class, which Scala compiles to a public method of this name in Spark 4.1 to 4.3.
      */
     @Override
     public String org$apache$spark$api$python$BasePythonRunner$$daemonModule() {
@@ -354,7 +355,7 @@ final class PythonRun implements WorkerClient.Control {
      * Returns the settings that some kinds of functions need: the places of table arguments, or the
      * types of the arguments. Spark calls this method since 4.2; in 4.1 writeConf() does.
      */
-    @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
+    @SuppressWarnings("unchecked") // to Java, updated() of a Scala map returns a raw Map
     public Map<String, String> evalConf() {
       Map<String, String> none = Map$.MODULE$.empty();
       if (call.kind().has(Trait.TOLD_TABLES)) {

@@ -43,8 +43,8 @@ public final class ResultSchema {
   }
 
   /**
-   * Returns why Spark cannot take these columns, each as the declared one at its place; empty if it
-   * can.
+   * Returns why Spark cannot take each of these columns as the declared column at the same place;
+   * empty if Spark can take them all.
    *
    * @param mapping how the fields of structs are assigned
    */

@@ -50,7 +50,7 @@ public record Signature(
   public interface Types extends Serializable {
     SparkTypes in(SQLConf ofTask);
 
-    /** Returns the mapping under these settings, for tasks of any settings. */
+    /** Returns a mapping under the given settings, whatever settings a task has. */
     static Types of(SQLConf now) {
       SparkTypes types = SparkTypes.of(now);
       return ofTask -> types;

@@ -7,7 +7,8 @@ import org.apache.spark.memory.TaskMemoryManager;
 
 /**
  * Counts the vectors of a task's batches with Spark's memory manager, as Spark's own operators do
- * with their memory. It is counted as off-heap only if the session gives operators off-heap memory.
+ * with their memory. The vectors count as off-heap memory only if the session gives operators
+ * off-heap memory.
  */
 final class VectorMemory extends MemoryConsumer implements AutoCloseable {
   private long wanted;

@@ -30,7 +30,7 @@ public final class WorkerMetrics {
     if (worker.isDefined()) {
       long pid = pid(worker.get());
       BUSY.put(pid, context);
-      // A worker may have the next task before the task that it had has ended.
+      // Remove only this task's entry: the worker may have got its next task before this one ended.
       context.addTaskCompletionListener((TaskCompletionListener) ended -> BUSY.remove(pid, context));
     }
   }

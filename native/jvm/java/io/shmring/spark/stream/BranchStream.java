@@ -29,9 +29,9 @@ import org.slf4j.LoggerFactory;
  * A stream in micro-batches or in real-time mode. Offsets are sequences. commit() moves the branch
  * of each ring.
  *
- * <p>Spark commits a batch when it plans the next one. A batch has at most a quarter of the ring,
- * or one larger message, so that there is room for the messages for which Spark plans the next
- * batch.
+ * <p>Spark commits a batch only when it plans the next one, and until then the branch holds the
+ * batch's messages. A batch therefore has at most a quarter of the ring, or one larger message, so
+ * that the messages of the next batch have room, too.
  */
 public final class BranchStream
     implements MicroBatchStream,
@@ -192,8 +192,8 @@ public final class BranchStream
   }
 
   /**
-   * Attaches to a ring at its first use, because only then the place is known where the stream
-   * continues.
+   * Attaches to a ring at its first use, because the position where the stream continues is not
+   * known before.
    */
   private synchronized StreamRing open(String name, Optional<Position> start) {
     if (stopped) {

@@ -108,8 +108,8 @@ final class StreamRing implements AutoCloseable {
   }
 
   /**
-   * Returns the end of the readable messages, at most the target of a stream that reads until a
-   * target.
+   * Returns the end of the readable messages. A stream that reads only the messages available at
+   * its start gets at most the end of those messages.
    */
   long available() {
     ring.recover();
@@ -120,7 +120,8 @@ final class StreamRing implements AutoCloseable {
     if (!dropOldest) {
       return consumer.available();
     }
-    // Asks another branch, because the stream's branch may stand far behind the lost messages.
+    // Ask a new branch, which begins after the messages that were overwritten: the stream's branch
+    // may still stand before them.
     try (Consumer own = own(lowest)) {
       return own.available();
     }
