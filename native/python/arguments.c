@@ -8,7 +8,7 @@ static int name_index(PyObject *name, PyObject *const *names, int count)
 	for (int i = 0; i < count; i++)
 		if (name == names[i])
 			return i;
-	for (int i = 0; i < count; i++) /* for a name that was not interned */
+	for (int i = 0; i < count; i++) /* compares texts: the name may not be interned */
 		if (names[i] && PyUnicode_Compare(name, names[i]) == 0)
 			return i;
 	return -1;

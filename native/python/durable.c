@@ -68,7 +68,7 @@ bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, 
 	bool journalled;
 	int status;
 
-	if (!producer_usable(self)) /* closed while this call copied */
+	if (!producer_usable(self)) /* another thread closed the producer while this call copied */
 		return false;
 	/* A timeout of 0 limits only the wait for room in the ring: the call always waits for the disk. */
 	if (waiting->deadline == 0)

@@ -99,8 +99,9 @@ static void close_above(struct handle *handle)
 	}
 }
 
-/* Waits in close() until an event loop's thread, which waits for this handle among others, has let go of it,
- * because the caller may join again at once. */
+/* Waits, within close(), until threads of event loops have unpinned this handle: such a thread waits for several
+ * handles at a time. The core's handle is closed when the last pin is gone, and the caller may join again as soon
+ * as close() returns. */
 static void stand_by_for_waiters(struct handle *handle)
 {
 	for (int i = 0; i < MOST_NAPS && handle->awaited && handle->awaited_in == getpid(); i++)

@@ -1,11 +1,12 @@
-/* Rings, producers, consumers and leases; and each file's functions for the others.
+/* Rings, producers, consumers and leases; and the functions of each file that other files call.
  *
  * Lifetimes. A handle stands on another: lease -> consumer -> ring, producer ->
- * ring. A handle references the one below, so there are no cycles and nothing needs the
- * collector, and pins the one below until it has finished itself. A handle that the user
- * closes is closed for the user at once; the core's handle stays until the last
- * pin is gone (a thread in a wait, a living lease, an exported buffer). A ring
- * closes its producers and consumers; a lease outlives the closing of its consumer.
+ * ring. Each handle holds a Python reference to the handle below, and none to a handle
+ * above: there are no cycles, and the garbage collector is not needed. A handle also
+ * pins the handle below until its own finish() has run. A handle that the user closes
+ * refuses further calls at once; the core's handle stays until the last pin is gone (a
+ * thread in a wait, a living lease, an exported buffer). A ring closes its producers
+ * and consumers; a lease outlives the closing of its consumer.
  *
  * Threads. The core's producers and consumers want one thread at a time, and the
  * GIL sees to that: a free-threaded Python turns it on when it loads this module.
@@ -14,14 +15,14 @@
  *   - copies of a MiB or more, while `busy` keeps other threads out of that
  *     producer (push.c) and the reader holds a lease (take.c);
  *   - calls that the core locks itself: attach, join, close, recover and the like.
- * A thread pins what it uses before it gives up the GIL, and asks again whether
- * the handle is closed when the GIL is back. Every call of Python that may run
- * code or raise an exception may give the GIL up.
+ * A thread pins the handles that it uses before it gives up the GIL, and checks
+ * again whether they are closed when it has the GIL back. Every call of Python
+ * that may run code or raise an exception may give the GIL up.
  *
- * Fork. The child's handles are the parent's, and the core refuses them. Calls
- * that other threads of the parent were in never end in the child: pins that
- * nobody gives back keep the mapping until the child ends, and nothing in the
- * child may wait for such a thread.
+ * Fork. The child's handles are the parent's, and the core refuses them. The
+ * child lacks the parent's other threads: their pins are never given back and
+ * keep the mapping until the child ends, and nothing in the child may wait for
+ * such a thread.
  */
 #ifndef SHMRING_BINDING_HANDLE_H
 #define SHMRING_BINDING_HANDLE_H
@@ -44,7 +45,7 @@ struct handle {
 	pid_t awaited_in; /* process of the last such thread: a forked child does not have the threads */
 	bool closed;
 	/* The next three fields are for tasks of an event loop, see wait.c. */
-	uint8_t misses; /* polls before a wait, in a row, that found nothing; at most MOST_MISSES */
+	uint8_t misses; /* polls in a row that found nothing before a wait; at most MOST_MISSES */
 	uint8_t skips; /* number of waits to come that do not poll first */
 	uint16_t streak; /* calls in a row that did not have to wait */
 	bool visited; /* the ring is closing this handle, and frees it if it is `collected` meanwhile */
@@ -60,7 +61,7 @@ struct ring {
 	int (*unregister)(void *);
 	int (*last_error)(void);
 	int pinned_as; /* DLPack device type of the pinned memory */
-	pid_t pinned_in; /* process that pinned it: a forked child has the mapping, but not the pinning */
+	pid_t pinned_in; /* process that pinned the memory: a forked child has the mapping unpinned */
 };
 
 /* The entry for `closed` in the member tables of all handles. */
@@ -237,7 +238,7 @@ enum {
 struct pushing {
 	const void *data;
 	size_t
-	    length; /* bytes of the message, UINT32_MAX at most if `fill` writes it; bytes of all slots of rows */
+	    length; /* bytes of the message, at most UINT32_MAX with `fill`; with `rows`, bytes of their slots */
 	int64_t align; /* byte of the message that lies on a 64-byte boundary; -1: none */
 	void (*fill)(void *to, const void *data); /* writes an aligned message; NULL: `data` is its bytes */
 	const struct rows *rows; /* rows to push instead of `data`, each a message; NULL: one message */
@@ -293,7 +294,7 @@ struct consumer {
 	bool kept; /* some messages could not be handed back: closing the consumer hands them back */
 	uint64_t max_slots; /* most slots of a batch; 0: no bound */
 	uint64_t ends; /* number of ends of the stream that the core has told this consumer of */
-	bool calls; /* consumer_ended() has interrupted waits for several handles, to look at `ends` */
+	bool calls; /* waits for several handles are interrupted, so that they look at `ends` */
 	struct taken *taken; /* messages that next() took and done() has not released */
 	size_t taken_count;
 	size_t taken_room;
@@ -374,7 +375,7 @@ PyObject *consumer_done(PyObject *self, PyObject *sequence);
 PyObject *consumer_available(PyObject *self, PyObject *ignored);
 PyObject *consumer_slot(PyObject *self, PyObject *sequence);
 
-/* wait.c: for producers, too */
+/* wait.c: waits for consumers and producers */
 PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *decline(PyObject *module, PyObject *consumer);
 PyObject *give_up(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

@@ -351,8 +351,9 @@ static uint32_t check_of(const struct node *node, uint32_t salt)
 	return shmring_crc32c(salt, node, offsetof(struct node, check));
 }
 
-/* stack_nodes(extents, position, below, salt, backwards): returns the nodes of these items, to be written at
- * `position`, the lowest node first: the first item's, or with `backwards` the last item's. */
+/* stack_nodes(extents, position, below, salt, backwards): returns the nodes of the items with these extents, to be
+ * written at `position`. The nodes are in the order of the items, or in reverse with `backwards`. Each node links
+ * to the node before it, and the first one to `below`. */
 PyObject *stack_nodes(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long position;
@@ -408,8 +409,8 @@ static void reverse(struct extent *extents, uint64_t count)
 
 /* stack_walk(block, start, link, salt, upwards): returns the extents of the items from the node at `link`
  * downwards, as far as their nodes are in the block, and the link to the next node: 0 at the bottom. With
- * `upwards` the lowest item comes first; otherwise the items come from the top down, and their nodes stand side by
- * side. */
+ * `upwards` the lowest item comes first. Otherwise the highest item comes first, and the walk ends after the first
+ * node that does not stand directly behind the node below. */
 PyObject *stack_walk(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long start;

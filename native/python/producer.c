@@ -147,7 +147,7 @@ static PyObject *claim_exit(PyObject *op, PyObject *const *args, Py_ssize_t narg
 	if (!self->open)
 		Py_RETURN_NONE;
 	if (nargs > 0 && args[0] != Py_None) {
-		(void)claim_abort(self); /* the `with` block's exception says more */
+		(void)claim_abort(self); /* ignores an error: the block's exception says more */
 		Py_RETURN_NONE;
 	}
 	return claim_usable(self) ? claim_commit_bytes(self, self->nbytes, SHMRING_KIND_BYTES) : NULL;

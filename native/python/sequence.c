@@ -132,8 +132,8 @@ static bool take_run(struct consumer *self, uint32_t messages, uint64_t slots, i
 	struct shmring_lease lease;
 	int status = shmring_take(self->core, messages, slots, &lease);
 
-	/* An exclusive consumer has no rival, but is contended at an end of the stream: the end waits for the
-	 * leases of a dead predecessor while another process has the admin lock. */
+	/* next() never returns SHMRING_CONTENDED for an exclusive branch, because its consumer has no rival. The
+	 * core may return it all the same, e.g. if the push of a dead letter loses a race. */
 	if (status == SHMRING_CONTENDED && self->exclusive)
 		status = SHMRING_UNAVAILABLE;
 	*sequence = status;
@@ -197,7 +197,7 @@ static PyObject *done_exclusive(struct consumer *self, uint64_t last)
 		if (self->taken[i].end > end)
 			end = self->taken[i].end;
 	}
-	if (!taken) { /* `last` lies ahead of the branch, or is done already */
+	if (!taken) { /* `last` lies at or after the branch's position, or was released before */
 		status = shmring_branch_info(ring_of(&self->handle)->core, self->branch_id, &info);
 		if (status)
 			return raise_status(ring_of(&self->handle), status);
@@ -249,7 +249,7 @@ PyObject *consumer_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, which has one "
 		    "consumer at a time",
 		    self->branch, ring_of(&self->handle)->label);
-	/* The slots of a long message, except its first, are not messages. */
+	/* After a message of several slots, only its first slot is available: the other slots are not messages. */
 	if (self->taken_count) {
 		const struct taken *last = &self->taken[self->taken_count - 1];
 

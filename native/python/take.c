@@ -45,7 +45,7 @@ static enum retry consumer_retry(struct consumer *self, int status, struct wait_
 		return RETRY_RAISED;
 	}
 	retry = handle_retry(&self->handle, status, waiting, wait_message, 0);
-	if (retry == RETRY_RAISED && !self->handle.closed) /* a signal's handler raised, perhaps after a wake-up */
+	if (retry == RETRY_RAISED && !self->handle.closed) /* a signal handler raised: pass a wake-up on */
 		shmring_consumer_decline(self->core);
 	return retry != RETRY_RAISED && !consumer_usable(self) ? RETRY_RAISED : retry;
 }
@@ -76,10 +76,10 @@ PyObject *raise_end(struct consumer *self)
 			    self->branch, ring_of(&self->handle)->label);
 }
 
-/* Tells all threads that wait with this consumer of an end, which the core has told to one thread. Threads in
- * pop() and the like are woken by the core, and look at `ends`. Threads that wait for several handles, as an event
- * loop's thread does, are interrupted: the interrupt lasts until one of them has answered (answer_call() in
- * wait.c). */
+/* Counts an end of the stream, for all threads that share this consumer: the core reports an end to only one of
+ * them. The core wakes the threads in pop() and the like, which then look at `ends`. Threads that wait for several
+ * handles, as an event loop's thread does, are interrupted here: the interrupt lasts until one of these threads
+ * has ended its wait (answer_call() in wait.c). */
 void consumer_ended(struct consumer *self)
 {
 	self->ends++;
@@ -89,8 +89,8 @@ void consumer_ended(struct consumer *self)
 	shmring_consumer_interrupt(self->core, true);
 }
 
-/* Raises EndOfStream if the consumer was told of an end since its ends were counted as `ends`. The wake-up is
- * passed on then, because it may have been for a message. */
+/* Raises EndOfStream if the consumer was told of an end since its ends were counted as `ends`. Before that, passes
+ * a wake-up of this thread on to another consumer, because the wake-up may have been for a message. */
 static PyObject *raise_ended(struct consumer *self, uint64_t ends)
 {
 	if (!consumer_usable(self))
@@ -109,8 +109,8 @@ enum taking {
 	TAKING_DONE,
 };
 
-/* Takes one message and describes it in `message`; if that is NULL, takes up to `messages` messages without
- * reading them: reading the batch reports a damaged message then, so that the others are not lost. */
+/* Takes one message and describes it in `message`. If `message` is NULL, takes up to `messages` messages without
+ * reading them: a damaged message among them is reported when the batch is read, and the others are not lost. */
 static inline int take_now(struct consumer *self, uint32_t messages, struct shmring_lease *lease,
 			   struct shmring_message *message)
 {
@@ -118,8 +118,8 @@ static inline int take_now(struct consumer *self, uint32_t messages, struct shmr
 		       : shmring_take(self->core, messages, self->max_slots ? self->max_slots : UINT64_MAX, lease);
 }
 
-/* Goes on after a first try, which returned `status`. `ends` is self->ends from before that try: the core
- * tells only one of the threads that share a consumer of an end. */
+/* Goes on after a first try, which returned `status`. `ends` is self->ends from before that try. If self->ends
+ * changes, another thread with this consumer was told of an end: the core tells only one thread. */
 static enum taking take_on(struct consumer *self, uint32_t messages, int64_t timeout, uint64_t ends, int status,
 			   struct shmring_lease *lease, struct shmring_message *message)
 {

@@ -60,9 +60,10 @@ PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, 
 	return memory;
 }
 
-/* Lends a memoryview of a leased message until views_take_back() releases it. To find the memoryview again takes a
- * weak reference, which costs as much as the rest of an iteration. So the iterator keeps the view in `turn` for
- * two iterations instead: by then the loop's variable has dropped the memoryview. */
+/* Lends a memoryview of a leased message until views_take_back() releases the memoryview. A weak reference would
+ * find the memoryview again, but making one costs as much as the rest of an iteration. So the iterator keeps the
+ * view in `turn` for two iterations: by then the loop's variable has usually dropped the memoryview, and no weak
+ * reference is needed. */
 PyObject *view_lend(struct state *state, struct lease *lease, const struct shmring_message *message,
 		    struct view **turn)
 {

@@ -218,7 +218,7 @@ PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 	if (!ready)
 		return NULL;
 	done = add_all(&list, state, args[0], ready);
-	if (done && list.count) { /* if a handle is closed or has ended, only looks which others are ready now */
+	if (done && list.count) { /* does not wait if a handle is closed or has ended */
 		bool now = PyList_Size(ready) || list.ended;
 
 		done = wait_in_slices(&list, state, bell, (uint32_t)rung, now ? 0 : deadline_after(timeout),
@@ -242,11 +242,12 @@ static struct handle *handle_of(PyObject *module, PyObject *op)
 	return NULL;
 }
 
-/* decline(consumer or producer): says that the caller takes nothing after a wake-up. */
+/* decline(consumer or producer): passes a wake-up of a consumer on to another consumer of the branch, because the
+ * caller takes no message. Does nothing for a producer. */
 PyObject *decline(PyObject *module, PyObject *op)
 {
 	if (is_consumer(PyModule_GetState(module), op) && !((struct consumer *)op)->handle.closed)
-		shmring_consumer_decline(((struct consumer *)op)->core); /* closing passes the wake-up on, too */
+		shmring_consumer_decline(((struct consumer *)op)->core); /* a closed one has passed it on */
 	Py_RETURN_NONE;
 }
 
@@ -272,9 +273,9 @@ PyObject *give_up(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 	return NULL;
 }
 
-/* Most misses that count: a miss is polling that found nothing. Polling before a wait helps if waits are shorter
- * than a thread takes to wake up, as the last waits were. After n misses in a row, 2^n - 1 waits skip the polling.
- */
+/* Maximum of `misses`. A miss is a poll before a wait that found nothing. Polling helps if waits are shorter than
+ * a thread takes to wake up, which the last polls tell: after n misses in a row, the next 2^n - 1 waits do not
+ * poll. */
 enum { MOST_MISSES = 6 };
 
 /* should_try(consumer or producer): returns whether to poll for a moment before a wait. */

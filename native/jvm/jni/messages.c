@@ -243,8 +243,9 @@ struct taken {
 };
 
 /* Takes messages and describes the first ones, `room` at most. Returns the number of described messages, or a
- * status. It describes none if the first one is damaged: reading that message returns the error, and `read` is
- * behind it, or the end of the lease if even its length cannot be trusted. */
+ * status. Returns 0 if the first message is damaged: the caller gets the error by reading that message. `read` is
+ * then the sequence after the damaged message, or the end of the lease if the message's length cannot be trusted.
+ */
 NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_slots, jlong words, jint room)
 {
 	const shmring *ring = from_handle(handle);
@@ -259,7 +260,7 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 	*taken = (struct taken){
 	    .first = lease.first, .end = lease.end, .messages = lease.messages, .redelivered = lease.redelivered};
 	at = taken->read = lease.first;
-	if ((uint32_t)room > lease.messages) /* an entry that is damaged now must not add messages */
+	if ((uint32_t)room > lease.messages) /* damage since the take may look like more messages */
 		room = (jint)lease.messages;
 	while (count < room &&
 	       (status = describe_message(ring, &at, lease.end, &taken->described[count])) == SHMRING_OK) {
@@ -275,7 +276,7 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 		(void)shmring_release(from_handle(consumer), lease.first, lease.end);
 		return status;
 	}
-	return count; /* a damaged message behind them comes first in the next take */
+	return count; /* a damaged message ends the description; it comes first in the next take */
 }
 
 NATIVE(jint, read, jlong ring, jlong position, jlong end, jlongArray result)

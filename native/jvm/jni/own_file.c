@@ -93,8 +93,8 @@ NATIVE(jbyteArray, readOwn, jbyteArray path, jint mode, jint most)
 }
 
 /* Writes the first bytes of a file of this user, creates the file if there is none, and sets its mode. If the disk
- * has no room, removes a file that was shorter than the content. A longer file has its page already, so writing to
- * it needs no room. */
+ * has no room, removes a file that was shorter than the content. A file at least as long as the content has its
+ * disk space already, so overwriting needs no room. */
 NATIVE(void, writeOwn, jbyteArray path, jint mode, jbyteArray content)
 {
 	jsize length = (*env)->GetArrayLength(env, content);

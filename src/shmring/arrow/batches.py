@@ -136,7 +136,8 @@ class BatchEncoder:
         if not self._dictionaries:
             return len(self._schema_message)
         empty = batch.slice(0, 0)
-        # pyarrow 22 to 26 write all offsets of an empty slice, and no piece repeats them.
+        # Subtract the batch message: pyarrow 22 to 26 write into it all offsets of the whole batch,
+        # even for an empty slice, and the pieces do not repeat them.
         return _stream_bytes(empty) - pa.ipc.get_record_batch_size(empty)
 
     def push(
@@ -445,8 +446,8 @@ def _split_rows(
             yield from _split_rows(part, limit, too_large, views)
 
 
-# Number of unused bytes, or unused rows, of a column up to which it does not pay to copy the used
-# part.
+# Bytes that a column of views may hold beyond twice its used bytes, before it pays to copy the used
+# bytes.
 _SMALL = 4096
 
 
@@ -455,7 +456,7 @@ def _compacted(batch: pa.RecordBatch, *, tight: bool) -> pa.RecordBatch:
 
     Without `tight` a column is only copied if most of its values are unused. IPC leaves out the
     values of other rows by itself, but not the values of views: a slice of ten rows would carry the
-    strings of the whole frame. Views within lists and structs still carry theirs.
+    strings of the whole frame. Views within lists and structs keep their unused values.
     """
     columns = [_compact(batch.column(i), tight) for i in range(batch.num_columns)]
     return _pa.RecordBatch.from_arrays(columns, schema=batch.schema)
@@ -487,7 +488,7 @@ def _compact(array: Any, tight: bool) -> Any:
     kind = array.type
     if not _is_view(kind):
         return array
-    # pyarrow's cast of short strings gives None as the buffer of the longer ones.
+    # A view column that pyarrow has cast from short strings has None as its data buffer.
     there = sum(buffer.size for buffer in array.buffers()[2:] if buffer is not None)
     if not _pays(0, there, tight) or not _pays(_used_bytes(array), there, tight):
         return array

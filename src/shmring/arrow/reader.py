@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shmring.common.arguments import Start, Wait
     from shmring.ring import Consumer, Ring
 
-# Seconds between two checks whether the producers wait for this waiting reader.
+# Seconds between two checks for a jam while the reader waits (see _Jam).
 _SLICE = 0.5
 # Number of jammed slices after which the reader raises. Until then, another thread may drop its
 # batches.

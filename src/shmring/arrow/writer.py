@@ -36,7 +36,7 @@ class ArrowWriter(Closing):
 
     Raises
     ------
-    SchemaMismatch : the ring was created with another schema, or neither has one
+    SchemaMismatch : the ring has another schema, or has none and `schema` is None
     ValueError : compression, and a schema with a union
     """
 

@@ -59,7 +59,7 @@ class Address:
         return self.name or self.path or ""
 
     def attach(self, *, read_only: bool = False) -> shmring.Ring:
-        """Attach to the ring; if `read_only`, also to another user's, if the file's mode allows."""
+        """Attach to the ring; `read_only` permits a ring of another user whose mode allows it."""
         return shmring.attach(
             self.name, path=self.path, read_only=read_only, foreign_owner=read_only
         )

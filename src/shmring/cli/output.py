@@ -112,7 +112,7 @@ def print_lines(text: str) -> None:
 def show_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
 ) -> None:
-    """Print a table with numbers to the right; up to 400 columns wide without a terminal."""
+    """Print a table, numbers aligned right; up to 400 characters wide without a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -244,7 +244,7 @@ def _in_options(text: str) -> str:
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the exit status for an error, and print its text on stderr if it has to be told.
+    """Return the exit status for an error; print one line on stderr if the error is foreseen.
 
     None leaves the error to the caller: click handles its own errors, and any other error is a bug
     in shmring, which gets a traceback.

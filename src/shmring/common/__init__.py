@@ -1,1 +1,1 @@
-"""Support that every house uses and that knows no ring: checks of arguments, ends, forks."""
+"""Code that every package uses and that needs no ring: arguments, closing, imports, forks."""

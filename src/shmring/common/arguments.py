@@ -1,7 +1,7 @@
 """Checks of the arguments of a ring's calls, and names for the core's numbers.
 
-Only this module of Python has the names of an option's choices and of the kinds of
-messages: options of the command line and error messages are made from these names.
+Python code defines the names of options' choices and of the kinds of messages only here: options
+of the command line and error messages are made from these names.
 """
 
 from __future__ import annotations

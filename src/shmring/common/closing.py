@@ -44,6 +44,7 @@ def let_go(error: BaseException, *, tracebacks: bool = False) -> None:
     """
     for each in _chain_of(error):
         traceback.clear_frames(each.__traceback__)
-        # A frame that still runs cannot be cleared, and may hold the error: drop the cycle.
+        # Break the cycle of the error, its traceback, and a frame that still runs and holds the
+        # error: such a frame cannot be cleared.
         if tracebacks:
             each.__traceback__ = None

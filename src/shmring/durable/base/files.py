@@ -322,7 +322,8 @@ def _record(fd: int, text: bytes) -> None:
         os.ftruncate(fd, 0)
         os.pwrite(fd, text, 0)
     except OSError:
-        # Ignore a full disk: the lock is held, and only other processes' errors lack its pid.
+        # Ignore a full disk: the lock is held; without the text, errors of other processes only
+        # do not name the owner's pid.
         pass
 
 

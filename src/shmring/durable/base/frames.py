@@ -153,8 +153,8 @@ class FileFormat:
         extra = bytes(read(extra_bytes, HEADER_BYTES)) if extra_bytes <= _LARGEST_EXTRA else b""
         if crc != crc32c(extra, crc32c(header[12:])):
             raise Damaged(f"{path}: the header at byte 0 does not match its checksum")
-        # Compare the version after the checksum, which is the same in every version: otherwise
-        # damage could look like another version.
+        # Check the version after the checksum: damage could otherwise look like another version.
+        # All versions compute the checksum alike.
         if version != self._version:
             raise VersionMismatch(
                 f"{path} has version {version}; this shmring reads {self._version}"

@@ -256,7 +256,7 @@ class Journal(Closing):
         while nbytes < most:
             try:
                 batch = self._lease(most - nbytes, timeout=0 if some else _IDLE)
-            except (Empty, EndOfStream):  # EndOfStream: an earlier journal had reached the marker
+            except (Empty, EndOfStream):  # EndOfStream: an earlier journal reached the end marker
                 break
             except TooManyLeases:  # a dead consumer left many separate messages: write these first
                 if taken:

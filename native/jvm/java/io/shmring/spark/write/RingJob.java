@@ -215,12 +215,12 @@ final class RingJob implements AutoCloseable {
 
   /**
    * The folder beside a ring in which a job's tasks leave their messages until the job commits. The
-   * folder belongs to the participant that has its name: when that participant is dead, the next
-   * job removes the folder.
+   * folder and the job's participant are named after the job: when the participant is dead, the
+   * next job removes the folder.
    */
   static final class Staging {
     private static final String PREFIX = ".shmring-staging-";
-    /** Pattern of a job's id: with it, ring "a" does not take folders of ring "a-b" for its own. */
+    /** Pattern of a job's id: keeps jobs of ring "a" from removing the folders of ring "a-b". */
     private static final Pattern JOB = Pattern.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
 
     private Staging() {}
@@ -287,7 +287,7 @@ final class RingJob implements AutoCloseable {
           .anyMatch(participant -> participant.alive() && participant.name().equals(owner));
     }
 
-    /** Removes the staged files, also files that a losing attempt adds meanwhile. */
+    /** Removes a job's folder and its files, also files that a task attempt adds meanwhile. */
     static void remove(Path folder) {
       try {
         List<Path> files;
@@ -298,7 +298,7 @@ final class RingJob implements AutoCloseable {
         files.parallelStream().forEach(Staging::delete);
         Files.deleteIfExists(folder);
       } catch (DirectoryNotEmptyException error) {
-        remove(folder); // an attempt makes one file, so the recursion ends
+        remove(folder); // an attempt added its file; each adds one, so the recursion ends
       } catch (NoSuchFileException error) {
         return;
       } catch (IOException error) {

@@ -21,8 +21,8 @@ public record WriteOptions(
     String inDoubt)
     implements Serializable {
   /**
-   * Largest value of batchBytes: a column's bytes are an int, and a batch ends one row after the
-   * limit.
+   * Largest value of batchBytes: half of what an int can count. A column's bytes must fit an int,
+   * and a batch may exceed batchBytes by its last row.
    */
   private static final long MOST_BYTES = 1 << 30;
 
