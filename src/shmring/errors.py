@@ -61,8 +61,8 @@ class Empty(ShmringError, queue.Empty):
 class EndOfStream(ShmringError):
     """A producer has marked the end of its stream; the next call continues after the end marker.
 
-    Code that tries again on `Empty` should stop on this error. It is raised once in each consumer
-    that had joined the branch before, after the messages that the consumer took before.
+    Code that tries again on `Empty` should stop on this error. Each consumer that joined before its
+    branch reached the end marker raises this error once, after the messages that it took earlier.
     """
 
 

@@ -72,7 +72,7 @@ class _Runtime:
 
     def function(self, name: str, *arguments: Any, short: bool = False) -> Any:
         library = self._short if short else self._library
-        found = library[self.prefix + name]  # a new function object: its argtypes change no other
+        found = library[self.prefix + name]  # a new object: its argtypes are its own
         if arguments:
             found.argtypes = arguments
         return found
@@ -98,7 +98,8 @@ class _Runtime:
         self.check(self._create(ctypes.byref(event), _DISABLE_TIMING), "no event for a copy")
         error = self._copy(to, address, nbytes, _HOST_TO_DEVICE, stream)
         if not error and (error := self._record(event, stream)):
-            # No event tells when the copy ends, and its source may be released after the error.
+            # Wait for the copy here: no event will tell when the copy ends, and the caller may
+            # release the copy's source as soon as the error is raised.
             self._synchronize(stream)
         if error:
             self.destroy(event)
@@ -208,7 +209,7 @@ class _Copies:
     sources of all copies that are done. After the last copies, a thread releases the sources,
     because producers may be waiting for the slots. The thread sleeps while no copy is under way.
     Else it checks every _PAUSE seconds, and beginning a copy does not wake it up: if it did, the
-    thread would compete for the GIL with the caller, and a copy took twice as long to begin.
+    thread would compete for the GIL with the caller, and a copy would take twice as long to begin.
     """
 
     def __init__(self) -> None:
@@ -231,7 +232,8 @@ class _Copies:
     def _let_go(self) -> None:
         """Release the sources of copies that are done, up to the first copy that is not.
 
-        The copies of one stream end in the order in which they began.
+        The copies of one stream end in the order in which they began. A copy on another stream may
+        be done earlier; its source is then released after the older copies.
         """
         # Any answer but "not ready" ends the copy. A device error is raised by the next use of the
         # copy, not here.

@@ -105,7 +105,8 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         return
     if ring.left:
         yield Finding(1, "left-behind", ring.name, None, _left(ring.left), f"shmring gc {name}")
-    if ring.is_parked:  # the sidecar's workers remove a parked request's ring
+    # The ring of a moved request needs no finding: the sidecar's workers remove the ring.
+    if ring.is_parked:
         return
     if ring.is_of_spark and not ring.abandoned:  # a worker starts
         return
@@ -345,7 +346,8 @@ def _behind(branch: _Branch) -> Finding | None:
 
 
 # CHANGE: edit this for a new finding of check
-# A branch has the first finding that its table yields.
+# Rules for branches without and with consumers; a branch gets the finding of the first rule that
+# has one.
 _WITHOUT_CONSUMERS = (_journal_ended, _orphans, _no_consumer)
 _WITH_CONSUMERS = (_journal_behind, _behind)
 

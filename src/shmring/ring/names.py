@@ -6,9 +6,9 @@ makes and opens the file; posix_ipc, or the core, removes the name of an object 
 (docs/layout.md, "Creation" and "Removal", says why).
 
 Companion files, ``.shmring-KIND-FILE-OWNER``, are removed with their ring. FILE is the name of the
-ring's file, and OWNER is a streaming query or a job: Spark's sinks keep their records in companion
-files, and the rows of jobs that are not committed yet. On a file system without O_TMPFILE, a
-process that is killed while it makes a ring leaves ``.shmring-new-UUID``.
+ring's file, and OWNER is a streaming query or a job. In a companion file, Spark's sinks keep the
+record of a query, or rows of a job that has not committed yet. On a file system without O_TMPFILE,
+a process that is killed while it makes a ring leaves ``.shmring-new-UUID``.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
 
 # --- companion files ------------------------------------------------------------------------------
 
-SINK = "sink"  # kind of companion file: the last epoch of a streaming query that is in the ring
+SINK = "sink"  # kind of companion file: the last epoch that a streaming query began to write
 STAGING = "staging"  # kind of file: rows of a job, whose driver is a participant until the job ends
 _KINDS = (SINK, STAGING)
 # Prefix, before a job's id, of the name of the job's participant (see RingJob.java).

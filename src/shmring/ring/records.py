@@ -205,7 +205,7 @@ class Finding(NamedTuple):
     ----------
     status : status of monitoring plugins: 1 a warning, 2 stuck
     kind : kind of the finding, in a word
-    ring, sidecar : name of the ring or sidecar with the finding; the host's if both are None
+    ring, sidecar : name of the ring or sidecar; both are None for a finding about the host
     words : sentence about the finding
     command : command that mends it; empty if no command does
     """

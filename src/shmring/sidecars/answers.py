@@ -338,7 +338,8 @@ class Answers:
                 said, begun = time.monotonic(), time.perf_counter_ns()
             worked += (spent := time.perf_counter_ns() - begun)
             batches = batches_wanted(request.batches, worked, nbytes) if request.batches else 0
-            if request.lease.redelivered:  # perhaps a worker died of too many batches
+            # A worker may have died because the request had too many batches: ask for one batch.
+            if request.lease.redelivered:
                 batches = min(batches, 1)
             under_way, held = held, None
             yield push(head.answer(number, FLAG_LAST, spent, batches), under_way)

@@ -117,7 +117,7 @@ def _lacks_offsets(array: Any) -> bool:
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Join batches of one schema to one batch; raise ValueError if they do not make one."""
+    """Join batches of one schema to one batch; raise ValueError if they make none or several."""
     table = combined(pa.Table.from_batches(with_rows(batches)))
     parts = table.to_batches()
     if len(parts) != 1:  # no rows, or more text than fits one array

@@ -136,7 +136,7 @@ class SidecarClient(Closing):
                 self._open_replies()
             encoder: BatchEncoder | None = None
             for batch in batches:
-                # The metadata may say that a batch is a group.
+                # Compare the metadata too: they may say that a batch is a group.
                 if encoder is None or not batch.schema.equals(encoder.schema, check_metadata=True):
                     encoder = BatchEncoder(batch.schema)
                 for piece in encoder.pieces(
@@ -156,7 +156,8 @@ class SidecarClient(Closing):
         finally:
             self._mapping = False
             if self._waiting:
-                # The caller stopped, or an error came: without a ring, late answers are dropped.
+                # The caller stopped, or an error came. Remove the reply ring, so that late answers
+                # are dropped; the next map() makes a new ring.
                 self._waiting.clear()
                 self._close_replies()
 

@@ -79,14 +79,15 @@ class _Parked:
             ends.callback(ring.close)
             ring.recover()
             inbox = ring.consumer(WORKERS_BRANCH, start="earliest", exclusive=True)
-            ends.callback(inbox.abandon)  # used if the sidecar's ring still delivers the request
+            ends.callback(inbox.abandon)  # hand the request back, unless pop_all() cancels this
             try:
                 lease: Lease | None = inbox.lease(timeout=_ADOPTION)
             except Empty:
                 lease = None
             if lease is None or len(lease) == 0:  # empty, or only the mark that follows a request
                 if not any(branch["orphans"] for branch in ring.branches()):
-                    # The worker that made the ring died before its copy, or after its answer.
+                    # The ring has no request: the worker that made the ring died before it copied
+                    # the request, or after it answered the request.
                     ring.unlink()
                 return None
             if inbox.lag or not _is_held(requests, int(name.rpartition("-")[2])):

@@ -35,8 +35,8 @@ from shmring.sidecars.wire import (
     request_ring_name,
 )
 
-# Seats of the request ring that clients leave free (or an eighth of all seats, if
-# that is less), because a new worker must find a seat however many clients wait.
+# Seats of the request ring that clients leave free (an eighth of all seats, if this is less),
+# because a new worker must find a seat even if many clients wait.
 _FOR_WORKERS = 16
 
 # First word of a supervisor's name; its number and identity (identity.py) follow.

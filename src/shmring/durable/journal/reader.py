@@ -117,7 +117,7 @@ def _segments(
     RingNotFound : there is no journal
     NotARing : `path` is a file
     JournalGap : the journal begins later, forgets faster than the caller reads, or has a hole
-    Damaged : a segment overlaps another segment, or has its name
+    Damaged : a segment overlaps another segment, was renamed, or has an unreadable header
     """
     reached = from_
     end: int | None = None  # sequence at which the previous segment ended

@@ -1,4 +1,4 @@
-"""Queues that outlive their process and belong to one at a time; both are built on ``base``::
+"""Queues that outlive their process, and have one writer at a time; both kinds use ``base``::
 
     persistent                              append_only
     session     recovery                    |

@@ -365,7 +365,7 @@ class AppendOnlyQueue(session.Ends):
             self._file = new
             self._settle(commit)
         except BaseException as error:
-            if made:  # stop: the old or the new file may have the name
+            if made:  # stop the queue: the path may name either file
                 self._failure = error
             raise
         return self.position

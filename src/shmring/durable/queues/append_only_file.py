@@ -18,10 +18,10 @@ Every number is little-endian::
     28  4  zero
 
 Regions follow the header: items and nodes in any order, and the commit that makes them count.  A
-commit's payload is its region, which stands *before* it: its numbers are the position of the region
-and its own.  Flag 1 says that the region was synced before the commit was written; then the
-payload's CRC is not checked.  The state of the file is its last valid commit; bytes behind it are
-ignored.
+commit's payload is its region, which stands *before* the commit.  The two numbers in the commit's
+frame header are the position of the region and the position of the commit.  Flag 1 says that the
+region was synced before the commit was written; then the payload's CRC is not checked.  The state
+of the file is its last valid commit; bytes behind this commit are ignored.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ class AppendOnlyFile(SyncedAhead):
     def refuse_other_names(self) -> None:
         """Raise NotARing if the file has hard links.
 
-        Under another name, a second writer could open the file, or keep it after a replacement.
+        Each name has its own lock file, so two writers could open the file under two names.  A
+        compaction replaces the file under one name only: the other name keeps the old file.
 
         Raises
         ------
@@ -287,7 +288,7 @@ class AppendOnlyFile(SyncedAhead):
                 self._region_crc = crc32c(part, self._region_crc)
 
     def append_commit(self, front: int, front_count: int, back: int, back_count: int) -> Commit:
-        """Make this the state of the file; the state is on disk when this returns.
+        """Make these two stacks the state of the file; the state is on disk when the call returns.
 
         Raises
         ------

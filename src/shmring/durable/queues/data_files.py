@@ -126,8 +126,8 @@ class DataFile(SyncedAhead):
         with self._sync_lock:  # another thread may be syncing the file ahead
             handle, self._handle = self._handle, None
             self._synced = self._written
-        # Close the file now, because the disk keeps its space until then. A file that may be in use
-        # is closed when the last user lets go of it.
+        # Close the file now: the disk frees a removed file's space only when the file is closed. A
+        # file that may be in use is closed when the last user lets go of it.
         if handle is not None and not may_be_in_use:
             handle.close()
         if self.exists:

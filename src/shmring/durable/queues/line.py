@@ -12,7 +12,7 @@ from shmring.durable.queues.data_files import DataFile
 from shmring.durable.queues.transaction_log import TransactionLog
 
 Source = DataFile | TransactionLog
-# A run with fewer items than this is extended by the next run, instead of beginning a new span.
+# A run with at least this many items is not extended: the next run begins a new span.
 _LONG_RUN = 4096
 # Sort key of spans.
 by_number = attrgetter("number")

@@ -8,10 +8,10 @@ The directory holds::
     transaction.log.tmp   an interrupted rewrite; ignored, and removed on opening
     *.broken          files that a repair put aside; never read, never removed
 
-A flush writes the items to a data file and syncs it, appends one transaction to the log and
-syncs that, and then applies it in memory.  Small flushes carry their items inside the
-transaction, which saves the first of the two syncs; they move to a data file when the log is
-rewritten.  Flushes that arrive while another one syncs go into one transaction together.
+A flush writes the items to a data file and syncs the file, appends one transaction to the log and
+syncs the log, and then applies the transaction in memory.  Small flushes carry their items inside
+the transaction, which saves the first of the two syncs; these items move to a data file when the
+log is rewritten.  Flushes that arrive while another one syncs go into one transaction together.
 
 With ``durability="delayed"`` a flush syncs nothing, and its transaction says so.  Opening checks
 the items of such transactions against their checksums, unless a later transaction says that they
@@ -45,8 +45,8 @@ from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace, PermissionRef
 from shmring.ring.names import path_text
 
 _LOG = logging.getLogger("shmring.durable")
-# Errors that stop the queue without being raised themselves: this call and all later calls raise
-# Closed. Any other error stops the queue as well, and is raised at once.
+# Errors that stop the queue and are not raised themselves: the call and all later calls raise
+# Closed, which names the error. Any other error also stops the queue, and is raised at once.
 _STOPPING = (OSError, Damaged)
 # Run of items that a transaction adds: number of the first item, file (None for the log), offset,
 # table of extents.
@@ -539,8 +539,9 @@ class PersistentQueue(Closing):
         with self._lock:
             self._adopt()
             live = self._line.count + sum(map(len, self._line.taken))
-        # Estimated size of a rewritten log: 120 bytes, and 8 for each item. A queue full of holes
-        # needs more, so the last condition avoids a rewrite at every flush.
+        # Estimated size of a rewritten log: 120 bytes, and 8 for each item. The estimate is too low
+        # if many items between the remaining items have left the queue. The last condition avoids
+        # a rewrite at every flush then: the log must have grown since the last rewrite.
         return end > 2 * (120 + 8 * live) and end - self._rewritten_size > size // 2
 
     def _rewrite_log(self) -> None:

@@ -249,8 +249,8 @@ def rewrite(
                 replaces=log.allocated,
             )
         except BaseException:
-            # Release the copies only after an error in this step: after an attempt to rename, the
-            # log at the path may need them.
+            # Release the copies only if making the new log fails. If the rename fails later, the
+            # log at the path may be the new log, which needs the copies.
             for run, (file, _) in moved.items():
                 files.release(file, sum(len(span) for span in live if span.run is run))
             raise

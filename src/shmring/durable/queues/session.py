@@ -126,7 +126,7 @@ class Ends(Closing):
                 while len(items) < max_items and self._take_some(items, max_items - len(items)):
                     pass
             except (Damaged, OSError):
-                # Return the items before the error, which are taken already; the next call raises.
+                # Return the items that were taken before the error; the next call raises the error.
                 if not items:
                     raise
         return items

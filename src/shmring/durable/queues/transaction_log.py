@@ -268,7 +268,7 @@ class TransactionLog:
         parts = _encode(body, number, self.synced, self.end, self._salt, deferred=deferred)
         start = self.end + HEADER_BYTES
         end = start + body.length
-        # Check also if the space is allocated: `ulimit -f` may have been lowered since, and the
+        # Check even if the space is allocated: `ulimit -f` may have been lowered since, and the
         # kernel could then write only a part of the frame.
         check_size(self.path, end)
         if end + self.reserve > self.allocated:
