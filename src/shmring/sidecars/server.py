@@ -191,7 +191,7 @@ def sidecar(
 
     Parameters
     ----------
-    name : name by which clients find the sidecar; None is the function's
+    name : name by which clients find the sidecar; None: the function's name
     options : those that the function needs wherever it is served
     """
     given = checked(DecoratorOptions, options)

@@ -46,7 +46,7 @@ LOOK_EVERY = 0.2
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 _DYING = 30.0  # seconds to wait for an end after SIGKILL: a GPU's driver may hang
 _PAUSE = 0.05  # seconds between checks whether a process has ended
-# Seconds after its start; a process that ends sooner is restarted after an ever longer pause.
+# Seconds; a process that ends sooner after its start is restarted after an ever longer pause.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
 # Number of processes in a row that end before they are ready, after which clients stop waiting.
@@ -132,7 +132,7 @@ class Child:
             time.sleep(_PAUSE)
 
     def _has_orphans(self) -> bool:
-        """Reap ended orphans of the process; return whether one of its orphans still lives."""
+        """Reap ended processes inherited from the process's group; return True if any is left."""
         if not self._leads:
             return False
         try:
@@ -402,7 +402,7 @@ class Supervisor:
                 say(self._trouble)
 
     def _say_restarts(self, ring: shmring.Ring, replaced: int) -> None:
-        """Show the number of restarts to other processes, in the name of a participant."""
+        """Show the number of restarts to other processes, as the name of a producer in the ring."""
         self.restarts += replaced
         now = time.monotonic()
         lately = [when for when in self._restarted if now - when < RESTART_SECONDS]
@@ -434,7 +434,8 @@ class Supervisor:
     def _sweep(self, ring: shmring.Ring) -> None:
         with contextlib.suppress(Contended):  # another process recovers the ring
             ring.recover()
-        # Leave the requests that have moved out of this ring: its workers take them over.
+        # Remove the rings of dead processes, but not those of requests that have moved out of this
+        # ring: the workers of this ring take such requests over.
         current = parked_ring_name(self.name, ring.info.uuid[:12])
         parked = (name for name in parked_rings(self.name) if not name.startswith(current))
         for name in (*reply_rings(self.name), *parked):

@@ -344,7 +344,9 @@ class Joint:
             let_go(error, tracebacks=True)
         batches.clear()
         for number, (request, count) in enumerate(zip(requests, rows, strict=True)):
-            with suppress(RingNotFound):  # after an error no beat came at the end of the work
+            # Send signs of life before each answer, if due: a joint call that raised has sent none
+            # at its end.
+            with suppress(RingNotFound):  # all clients are gone
                 heartbeat.beat()
             share = spent * count // max(1, sum(rows))
             if cut is None and len(requests) > 1 and request.client.is_gone():
@@ -418,9 +420,9 @@ def main(arguments: list[str]) -> int:
 
 # CHANGE: edit this for a new option of a sidecar
 def _serve(target: str, name: str, parent: int, ready: int, options: ServerOptions) -> None:
-    # This participant shows waiting clients which function is loading. Its handle is closed, too,
-    # because a handle with a role would become a second participant when the worker takes the next
-    # role.
+    # The producer shows waiting clients which function is loading. The producer has the seat of
+    # `waiting`: if the worker consumed through `waiting`, too, its consumer would need another
+    # seat, and the process would keep both. So the worker attaches again, and closes `waiting`.
     with (
         _await_entry(lambda: shmring.attach(request_ring_name(name))) as waiting,
         _await_entry(lambda: waiting.producer(LOADING + target)),

@@ -286,7 +286,8 @@ class _Attendant:
             while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 keepers = [keeper for each in self._sidecars for keeper in each.keepers]
                 if any(dead.si_pid == keeper.process.pid for keeper in keepers):
-                    return  # look() needs its status first; later calls reap the rest
+                    # The keeper must read the exit status first; later calls reap the others.
+                    return
                 os.waitpid(dead.si_pid, 0)
 
     # CHANGE: edit this for a new metric

@@ -116,7 +116,7 @@ def _ratios(found: dict[str, list[float]]) -> list[float]:
 
 @contextmanager
 def _kept(spark: SparkSession, *options: str) -> Generator[None]:
-    """Restore a session's options afterwards."""
+    """Restore some options of a session when the `with` block ends."""
     before = {option: spark.conf.get(option, None) for option in options}
     try:
         yield
@@ -135,7 +135,7 @@ def _digest(frame: DataFrame) -> tuple[int, ...]:
     functions: Any = import_module("pyspark.sql.functions")
     # Two columns may have the same name.
     named = frame.toDF(*[f"c{place}" for place in range(len(frame.columns))])
-    # A hash leaves out nulls: where they are is hashed beside the values.
+    # Hash for each column also whether the value is null, because a hash leaves out nulls.
     given = [each for name in named.columns for each in (named[name], named[name].isNull())]
     given += [named[field.name].cast("string") for field in named.schema if _is_nested(field)]
     hashed = functions.xxhash64(*given) if given else functions.lit(0)

@@ -113,7 +113,8 @@ class _Files:
         while len(head := stream.read(_head.size)) == _head.size:
             _, _, *part, before, after = _head.unpack(head)
             results.append((*part, stream.read(before), stream.read(after)))
-        if head != _DONE:  # a failed job: its error, if kept, would keep the batches, too
+        # If the job failed, drop the batches: a program that keeps the error would keep them, too.
+        if head != _DONE:
             results.clear()
         for _, number, offset, length, before, after in sorted(results):
             part = self._read(number, offset, length) if length else b""
@@ -186,7 +187,7 @@ _own: Any = _spark.PandasConversionMixin._collect_as_arrow
 def _collect_as_arrow(
     original: Any, split_batches: bool = False, *arguments: Any, **named: Any
 ) -> list[Any]:
-    """Run Spark's function of this name with DriverCollect, unless the result is left to Spark."""
+    """Run Spark's _collect_as_arrow with DriverCollect, unless the result is left to Spark."""
     java = original._jdf
     collect = _collects(original._sc._jvm)(java)
     if collect is None:

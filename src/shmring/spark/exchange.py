@@ -3,15 +3,15 @@
 The other end is WorkerClient in Java; docs/spark-design.md shows which side waits for which. A
 message begins with a head of 64 bytes: the stream (8 bytes), a number (8), the bytes of all parts
 (8), flags (4), the number of row counts that follow (4), and a report (32). In a request the number
-counts requests. In an answer it says how many requests the function has left behind and no longer
-needs; an answer that refers to a request's columns refers to the next request after those. A row
+counts requests. In an answer the number says how many requests the function no longer needs; an
+answer that refers to a request's columns refers to the first request that is still needed. A row
 count (4 bytes) follows for each group of a request, or for each of the function's batches in an
 answer; 4 more bytes follow if the number of row counts is odd. Then comes a batch as an IPC stream,
 or a part of one.
 
 An answer's report is about the task so far: nanoseconds of work, of waits for input and of waits
 for room (8 bytes each), the number of batches that Spark's own code has converted (4), and the
-reason (4).
+reason why shmring's code has not (4; 0 if there is none).
 """
 
 from __future__ import annotations
@@ -453,7 +453,7 @@ class _Exchange:
         self._count(1)
 
     def _push_batch(self, batch: Any, flags: int, rows: Sequence[int] = ()) -> int | None:
-        """Send a batch as one message; return None if it is too large, or only pyarrow writes it.
+        """Send a batch as one message; None if it is too large, or has a type only pyarrow writes.
 
         `rows` has the row counts of the batches that were joined to this one, if any.
         """

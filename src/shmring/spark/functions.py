@@ -136,7 +136,8 @@ def through(
     ------
     SidecarUnavailable : no sidecar of this name answered in time
     SidecarError : the sidecar's function raised; the text has its traceback
-    ShmringError : it was given to another method, or without the jar
+    ShmringError : the returned function was given to another method of Spark, or to
+        ``applyInArrow`` without the jar
     """
     run = Through(name, in_flight, timeout, connect_timeout, reply_slots)
     # Spark's JVM sees a function's name, or the class name of an object without a name: the class

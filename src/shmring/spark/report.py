@@ -96,7 +96,11 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
 
 
 def _queries(spark: Any, jvm: Any, most: int) -> list[dict[str, Any]]:
-    """Look at the last queries first: a session keeps a thousand, each of many calls of the JVM."""
+    """Return the last queries with Python functions, at most `most`, oldest first.
+
+    Search from the newest query back: a session keeps a thousand queries, and reading one takes
+    many calls of the JVM.
+    """
     convert = jvm.scala.jdk.javaapi.CollectionConverters.asJava
     protocol: Any = import_module("py4j.protocol")
     with suppress(protocol.Py4JError):  # the metrics are late

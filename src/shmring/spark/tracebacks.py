@@ -33,7 +33,10 @@ def leave_out_of_errors(*functions: Any) -> None:
 
 
 def _seeming_sparks(code: CodeType) -> CodeType:
-    """Return the code of a file in Spark's folder; Python finds the source by the module's name."""
+    """Return a copy of code that seems to come from a file in Spark's folder.
+
+    Python still finds the source lines for a traceback, by the module's name.
+    """
     inner = (_seeming_sparks(c) if isinstance(c, CodeType) else c for c in code.co_consts)
     name = Path(worker.__file__).parent / "shmring" / Path(code.co_filename).name
     return code.replace(co_filename=str(name), co_consts=tuple(inner))

@@ -47,7 +47,8 @@ class PostgresBackend(PostgresRing):
     docs/table-ring-design.md says why this is safe.
     """
 
-    # Begin with IDLE: the server has waited as long already, and it also sends notifications.
+    # Begin with IDLE, because a pop has already waited that long in the server. A shorter wait
+    # gains little, because a notification ends a wait early.
     first_wait = IDLE / 1000
 
     _waiters = 0
@@ -142,7 +143,9 @@ class PostgresBackend(PostgresRing):
                 me = f"{self._me[1]}, {lease}, {last}, {self._mark}"
                 self._settle = f"SELECT {self._named('_settle')}({me})"
                 return [row[1:] for row in found]  # pyright: ignore[reportReturnType]
-            self._run("COMMIT")  # another connection was faster
+            # Another connection has the lease, or all messages of the lease were popped before, and
+            # the SQL function has deleted the lease.
+            self._run("COMMIT")
         return []
 
     def _open_lease(self, limit: int) -> Rows:

@@ -541,8 +541,9 @@ class TableRing(Closing):
 
         def begin(backend: Backend, _timeout: float) -> list[Message]:
             nonlocal begun
-            # A signal's exception may come at any time from here on. Undoing this lease takes the
-            # lock again. Until then no other thread may begin a lease: it would be undone instead.
+            # Set the flag first, so that no other thread begins a lease. If a signal's exception
+            # comes from here on, the lock is released before _end_lease() takes it again: a lease
+            # that another thread began in between would be undone instead of this one.
             begun = self._lease_open = True
             found = backend.begin_lease(limit)
             self._lease_open = begun = bool(found)
@@ -591,8 +592,8 @@ class TableRing(Closing):
 
     def _has_head_start(self, peek: Peek, numbers: int) -> bool:
         if not self._head_start or not self._head_start <= numbers < self.layout.slots:
-            # Compare numbers, not messages: after a whole lap of numbers pushes wait, however few
-            # messages the ring has.
+            # Compare numbers, not messages: when a whole lap of numbers waits, pushes are blocked,
+            # so pops must go on even if the ring has fewer messages than the head start.
             return numbers >= max(1, self._head_start)
         with self._use() as backend:
             return backend.waiting(peek) >= self._head_start

@@ -46,7 +46,7 @@ class Conversion(NamedTuple):
     """Names the replacement of one kind of function, and the sources of Spark that it replaces."""
 
     replacement: str  # module:function
-    relies_on: tuple[str, ...]  # module:name of Spark's functions that it calls or mirrors
+    relies_on: tuple[str, ...]  # module:name of functions that the replacement calls or mirrors
     digests: Mapping[str, str]  # digest -> versions of Spark that have these sources
 
 
@@ -140,7 +140,7 @@ def _reading(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _replaced(kind: int, function: Any) -> tuple[Any, int]:
-    """Return the function to call, and why it is Spark's own; 0 if it is not."""
+    """Return the function to call, and the reason if that is Spark's own; 0 for a conversion."""
     if reason := _unknown(kind, function.__code__):
         return function, reason
     module, _, name = CONVERSIONS[kind].replacement.partition(":")
@@ -159,7 +159,10 @@ def _imported(module: str) -> Any:
 
 @cache
 def _unknown(kind: int, code: CodeType) -> int:
-    """Return why a conversion cannot stand for these sources; 0 if it can. A worker looks once."""
+    """Return why a conversion cannot replace a function of Spark; 0 if it can.
+
+    The result is cached: a worker compares the sources, and logs a difference, once for each kind.
+    """
     conversion = CONVERSIONS[kind]
     found = digest(code, conversion.relies_on)
     if found not in conversion.digests:

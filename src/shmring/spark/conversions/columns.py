@@ -1,4 +1,4 @@
-"""Columns between Arrow and pandas whose values are exactly those that Spark makes, but sooner."""
+"""Converts columns between Arrow and pandas faster than Spark, to exactly the same values."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ _OBJECTS: dict[type, type] = {types.DateType: datetime.date, types.StringType: s
 
 
 def in_pandas(arrays: Sequence[Any], sparks: Callable[[list[int]], list[Any]]) -> list[Any]:
-    """Return the values of the columns that Spark makes; `sparks` gives those of some places."""
+    """Return the columns' values as Spark makes them; `sparks` lets Spark convert some columns."""
     values = [_simple(array) for array in arrays]
     if any(made is None for made in values):
-        # Spark's choice between two ways to convert a frame depends on its texts.
+        # Give Spark the text columns, too: Spark has two ways to convert a frame, and a column of
+        # text decides which one it takes.
         others = [at for at, made in enumerate(values) if made is None or _is_text(arrays[at])]
         for place, made in zip(others, sparks(others), strict=True):
             values[place] = made
@@ -68,18 +69,22 @@ def _dates(array: Any) -> Any:
 
 @cache
 def _usual_dates() -> tuple[int, Any]:
-    """Return the first of these dates as days since 1970, and the dates."""
+    """Return the first usual date as days since 1970, and all usual dates, in order."""
     days = np.arange("1900-01-01", "2100-01-01", dtype="datetime64[D]")
     return int(days[0].astype(int)), days.astype(object)
 
 
 def in_arrow(column: Any, kind: types.DataType, large: bool) -> Any:
-    """Return an array of values that are as declared, with `large` texts, or not; else None."""
+    """Return values as an Arrow array; None if they are not exactly of the declared type.
+
+    `large`: whether texts become large strings.
+    """
     if type(column) is not np.ndarray:
         return None
     values: Any = column
     exact = _EXACT.get(type(kind))
-    if exact is not None and values.dtype == exact:  # numpy's float64 equals None
+    # Test `exact` for None first: numpy's dtype float64 is equal to None.
+    if exact is not None and values.dtype == exact:
         return _pa.array(values, from_pandas=True)
     objects = _OBJECTS.get(type(kind))
     if objects is None or values.dtype != object or not are(given := values.tolist(), objects):

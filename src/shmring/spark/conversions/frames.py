@@ -69,7 +69,8 @@ class JoinedRows:
             if not column.null_count:
                 continue
             if kind in INTEGERS and settings.prefer_int_ext_dtype:
-                if kind is types.LongType:  # Spark's rounding depends on the largest of all rows
+                # Leave longs to Spark, which rounds them by all values of the column.
+                if kind is types.LongType:
                     raise Unjoinable
                 continue
             is_null = column.is_null().to_numpy(zero_copy_only=False)
@@ -224,7 +225,7 @@ def _series_cutter(series: Any) -> Callable[[int, int], Any]:
 
 
 def window_cutter(series: Any) -> Callable[[int, int], Any]:
-    """Return a function for some rows that share the series' memory, as with `iloc`, but faster."""
+    """Return a function that slices the series without a copy, as `iloc` does, but faster."""
     if series.attrs or not series.flags.allows_duplicate_labels:
         return lambda begin, end: series.iloc[begin:end]
     rows, made, name = series._mgr.get_slice, _Series._from_mgr, series.name

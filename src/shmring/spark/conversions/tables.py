@@ -55,7 +55,8 @@ def of_values(sparks: FunctionType, variables: Mapping[str, Any]) -> Callable[..
             try:
                 raise error
             finally:
-                # Restore the context: "raise" has replaced it if Spark handles a skip just now.
+                # Restore the context: "raise" has replaced it if Spark, the caller, is handling a
+                # SkipRestOfInputTableException.
                 error.__context__ = cause
 
     ours = copied(sparks, variables={"evaluate_rows": evaluate})
