@@ -247,7 +247,8 @@ static int reach_first(shmring_consumer *consumer, struct found *found)
 	if (!status && load_relaxed(&b->d.options) & BRANCH_LATER && t < load_relaxed(&b->d.first)) {
 		if (pass_over(consumer, found->seen, found->limit))
 			return LOOK_AGAIN;
-		found->limit = t; /* a message published here since lies before `first`: not taken */
+		/* Take nothing from `t` on: a message published there meanwhile lies before `first`. */
+		found->limit = t;
 	}
 	return status;
 }
