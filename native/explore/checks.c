@@ -49,7 +49,7 @@ static void wait_or_sleep_for_space(int me, uint32_t slots, bool sleeps)
 		wait_for_others(me);
 }
 
-/* Returns true if a call must be tried again. If there was no room, waits for other threads before. */
+/* Returns true if a call must be tried again. If there was no room, first waits for other threads. */
 static bool failed(int me, int64_t status, uint32_t slots, bool sleeps)
 {
 	if (status >= 0) {
@@ -439,7 +439,8 @@ void hand_back_and_consume(int me)
 	serve(me, false);
 }
 
-/* Hands its first message back, takes the same message again, and goes on. */
+/* Hands its first message back while no seat is free to keep the message: this consumer's own next take must
+ * get it. */
 void hand_back_without_a_seat(int me)
 {
 	shmring_consumer *m = world.consumer[me];
@@ -461,7 +462,7 @@ void hand_back_without_a_seat(int me)
 	serve(me, false);
 }
 
-/* --- the end ----------------------------------------------------------------------------------- */
+/* --- checks after an interleaving -------------------------------------------------------------- */
 
 static bool is_alive(int i)
 {

@@ -33,7 +33,8 @@ struct store {
 	uint64_t value;
 	struct view released; /* view that an acquiring load learns */
 	uint8_t word;
-	int8_t author; /* thread whose release sequence `released` belongs to; SEVERAL if more than one's */
+	int8_t author; /* thread whose next plain store, right after this one, releases `released` too;
+			  SEVERAL: no thread's */
 	bool adjacent; /* read-modify-write: no store may come between it and the store that it read */
 };
 
@@ -143,7 +144,8 @@ static void drop(size_t i)
 	memset(&weak.store[weak.stores], 0, sizeof *weak.store);
 }
 
-/* Returns a word's newest store; makes it from memory if no stores are kept, because all threads know it. */
+/* Returns a word's newest store. If none is kept, because all threads know the word's value, makes one from
+ * memory. */
 static struct store *newest(size_t word)
 {
 	size_t n = count_of(word);

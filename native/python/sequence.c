@@ -182,8 +182,9 @@ static PyObject *not_taken(struct consumer *self, uint64_t sequence)
 	    self->branch, ring_of(&self->handle)->label, (unsigned long long)sequence);
 }
 
-/* Releases all messages of an exclusive consumer up to `last`. Messages that the consumer has read, up to
- * available(), but not taken are taken first. */
+/* Releases all messages of an exclusive consumer up to `last`. After next(), the consumer may also have read the
+ * messages up to available(), which are not taken yet: they are taken here, because only what is taken is
+ * released. */
 static PyObject *done_exclusive(struct consumer *self, uint64_t last)
 {
 	struct shmring_branch_info info;
@@ -249,7 +250,8 @@ PyObject *consumer_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, which has one "
 		    "consumer at a time",
 		    self->branch, ring_of(&self->handle)->label);
-	/* After a message of several slots, only its first slot is available: the other slots are not messages. */
+	/* If the message that next() took last has several slots, the batch ends behind its first slot: the
+	 * other slots are not messages of their own. */
 	if (self->taken_count) {
 		const struct taken *last = &self->taken[self->taken_count - 1];
 

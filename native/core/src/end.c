@@ -12,9 +12,9 @@
 
 /* Looks from `from` on for markers that belong to the same end as the marker that ends at `ended`.
  * Returns the sequence after the last of them, or `from` if there is none. Two markers are one end if
- * only aborted claims lie between them and their producers' runs overlap: the later marker's
- * producer began before the earlier marker. A producer that began after the earlier marker has
- * ended a run of its own, without messages. */
+ * only aborted claims lie between them, and the later marker's producer began its stream before the
+ * earlier marker. A producer that began after the earlier marker has ended a stream of its own,
+ * without messages. */
 static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit, uint64_t ended)
 {
 	uint64_t at = from, end = from;
@@ -65,7 +65,7 @@ bool consumer_pass_over(shmring_consumer *consumer, uint64_t seen, uint64_t end,
 {
 	bool moved = move_taken(consumer, seen, end);
 
-	consumer_raise_hold(consumer); /* wakes followers, and takes back the hold of consumer_stake() */
+	consumer_raise_hold(consumer); /* wakes branches that follow, and ends the hold of consumer_stake() */
 	if (moved && marker) /* wakes all consumers, because each has to report the end */
 		wake_branches(consumer->ring, UINT64_C(1) << consumer->branch_index);
 	return moved;
@@ -153,7 +153,7 @@ void consumer_begins(shmring_consumer *consumer)
 
 void shmring_consumer_hear_ends(shmring_consumer *consumer, uint64_t since)
 {
-	if (since < load_relaxed(&consumer->heard)) /* a larger number is of an earlier branch of the same name */
+	if (since < load_relaxed(&consumer->heard)) /* a larger `since` counts an earlier branch's ends */
 		store_relaxed(&consumer->heard, since);
 }
 

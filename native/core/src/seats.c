@@ -309,14 +309,15 @@ void seat_prepare(struct seat *s, uint32_t branch)
 	seat_fill(s, ROLE_CONSUMER, "", branch, 0, 0);
 }
 
-/* Changes the role of this handle's seat, which is in use before and after. The role changes
- * last: a process that dies before is settled in the old role, and a consumer always
- * has a branch on which it is settled. The time of joining changes before and after the other words: a
- * reader whose reads do not all lie inside the change notices. */
+/* Changes the role of this handle's seat, which is in use before and after. The role changes last: a process that
+ * dies before is settled in the old role, and a consumer always has a branch on which it is settled. The time of
+ * joining changes before the other words and again after them: so seat_is_still_of() returns false to a reader,
+ * unless all of its reads lie before the change, after it, or between the two times. */
 static void seat_turn(struct seat *s, uint32_t role, const char *name, uint32_t branch)
 {
 	store_relaxed(&s->id.joined_ns, time_of_joining(s));
-	/* Pairs with the fence in seat_is_still_of(): a reader that sees a new word sees the new time. */
+	/* Pairs with the fence in seat_is_still_of(): a reader that sees a new word sees the new time of
+	 * joining. */
 	fence_release();
 	seat_reset(s);
 	name_store(s->id.name, name ? name : "", sizeof s->id.name);
@@ -381,7 +382,8 @@ bool seat_inherit(shmring *r, uint32_t index, const char *name)
 	if (seat_is_own(r, index) || lock_file_hold(r->locks, seat_offset(r, index), &page) != SHMRING_OK)
 		return false;
 	store_relaxed(&s->id.joined_ns, time_of_joining(s));
-	/* Pairs with the fence in seat_is_still_of(): a reader that sees a new word sees the new time. */
+	/* Pairs with the fence in seat_is_still_of(): a reader that sees a new word sees the new time of
+	 * joining. */
 	fence_release();
 	store_relaxed(&s->lease.take_lo, NONE);
 	store_release(&s->lease.take_end, 0);

@@ -36,8 +36,8 @@
  * that keeps away finds several messages, unless the producer waits for its answer or sends
  * seldom. The number of messages that its branch takes until its next wait shows which case it is. */
 enum {
-	FEW = 3, /* least number of messages between two waits for which keeping away pays; a consumer that a
-		    producer waits for takes 1 */
+	FEW = 3, /* keeping away from the ring pays if the branch takes at least so many messages between two
+		    waits; it takes 1 if the producer waits for an answer to each message */
 	MANY = 32, /* messages that are enough to share the cost of a look: no need to keep away longer */
 	LEAST_NS = 250, /* shortest time, in nanoseconds, that a consumer keeps away from the ring */
 	MOST_NS = 2000, /* longest time, and the first tried: it brings FEW messages at 1.5 M messages/s, the

@@ -134,7 +134,7 @@ class ArrowWriter(Closing):
 
 
 def _differ_in_layout_only(one: pa.Schema, other: pa.Schema) -> bool:
-    """Return whether the schemas differ only in the layout of strings and bytes."""
+    """Return whether the schemas differ only in the layout of strings, bytes and lists."""
 
     def plain(schema: pa.Schema) -> pa.Schema:
         return pa.schema([f.with_type(_plain_type(f.type)) for f in fields_of(schema)])

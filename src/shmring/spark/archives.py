@@ -1,8 +1,9 @@
 """Bytecode for the modules of Spark's archives, taken from an installed copy of the same source.
 
 Spark puts the archives of pyspark and py4j first on the path of its Python processes. They hold no
-bytecode, so each process compiles each module twice: 0.9 s of CPU. Usually the same files are also
-installed, for example by pip, with their bytecode beside them.
+bytecode, and the importer of archives compiles a module for its file name and again for its code:
+0.9 s of CPU in each process. Usually the same files are also installed, for example by pip, with
+their bytecode beside them.
 """
 
 from __future__ import annotations

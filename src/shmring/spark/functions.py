@@ -216,9 +216,10 @@ class _Function:
         self._run = run
         self._names = names
         self.__name__ = run.name  # the name of the result's column
-        # The annotations let Spark pass an iterator; they hold for several columns, too.
         import pyarrow as pa
 
+        # From the annotations Spark learns that the function takes an iterator of Arrow arrays. It
+        # accepts the annotation of one column for calls with several columns, too.
         kind: Any = pa.Array
         self.__annotations__ = {"arguments": Iterator[kind], "return": Iterator[kind]}
 

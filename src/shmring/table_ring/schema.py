@@ -42,7 +42,7 @@ MAX_SUBSCRIBERS = 64
 SCATTER_RANGES = 10
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-# Suffixes refused in a ring's name: "orders_push" would be a sequence of the ring "orders".
+# Suffixes refused in a ring's name: on PostgreSQL, the ring "orders" has an object "orders_push".
 _SUFFIX = re.compile(r"_(ring|subscribers|leases|push|pop_\d+)$")
 
 

@@ -12,7 +12,8 @@ from shmring.durable.queues.data_files import DataFile
 from shmring.durable.queues.transaction_log import TransactionLog
 
 Source = DataFile | TransactionLog
-# A run with at least this many items is not extended: the next run begins a new span.
+# append() adds new items to the last run only while that run has fewer items than this; otherwise
+# the new items stay a run of their own, in a new span.
 _LONG_RUN = 4096
 # Sort key of spans.
 by_number = attrgetter("number")

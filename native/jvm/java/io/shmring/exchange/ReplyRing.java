@@ -127,7 +127,8 @@ final class ReplyRing implements AutoCloseable {
    * Returns the number of slots that workers may fill before the client has to release held
    * messages.
    *
-   * @param held the lowest sequence that the client holds, or any number above all taken sequences
+   * @param held the lowest sequence that the client holds; if it holds none, a number above all
+   *     taken sequences
    */
   long room(long held) {
     return slots() - Math.max(0, position - held);

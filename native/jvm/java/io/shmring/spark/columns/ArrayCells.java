@@ -112,7 +112,7 @@ final class ArrayCells implements RootWriter.Cells {
   @Override
   public void grow(int rows) {
     if (vector.getValueCapacity() < rows) {
-      vector.setLastSet(rows - 1); // set because write() writes the offsets itself
+      vector.setLastSet(rows - 1); // else setValueCount() would overwrite the offsets from write()
       // Grows the offsets only: reAlloc() would double the elements too, however few come.
       vector.setValueCount(rows);
     }

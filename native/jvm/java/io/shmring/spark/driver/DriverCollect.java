@@ -59,7 +59,7 @@ public final class DriverCollect {
   private static final String NO_LIMIT =
       "the free memory; set " + MOST_BYTES + " to a size, and files in spark.local.dir take so much";
 
-  // Size up to which a result never fails for lack of memory.
+  // If the settings set no limit, a result may take the free memory, but at least this many bytes.
   private static final long LEAST_BYTES = 64 << 20;
 
   private static final byte DONE = 1;
@@ -71,7 +71,7 @@ public final class DriverCollect {
   // driver's heap.
   private static final long MOST_INLINE_OF_ALL = 32 << 20;
 
-  /** Tag that a stage of Spark's gets; its value is the stage that {@link #generated} returns. */
+  /** Tag by which {@link #generated} finds the stage that it has made for a stage of Spark's. */
   private static final TreeNodeTag<WholeStageCodegenExec> GENERATED =
       new TreeNodeTag<>("io.shmring.generated");
 

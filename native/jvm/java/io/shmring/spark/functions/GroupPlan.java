@@ -129,8 +129,8 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
       SidecarCall call, PythonUDF function, Seq<Seq<Attribute>> keys, Seq<Attribute> results)
       implements GroupWork, Work.OfSidecar {
     /**
-     * {@inheritDoc} The function's arguments are sent, with their names, if there is one child; if
-     * there are two, the own columns of each child's frame are sent.
+     * {@inheritDoc} With one child, the function's arguments are sent, with their names. With two
+     * children, all columns of a child are sent except the keys that Spark has put before them.
      */
     @Override
     public GroupedSide side(int child, Seq<Attribute> output) {

@@ -100,7 +100,7 @@ interface Work extends Serializable {
         .toList();
   }
 
-  /** Work of a sidecar's functions: the sidecar's call says all about the node. */
+  /** Work that a sidecar does: the sidecar's call is the node's call, and names the node. */
   interface OfSidecar extends Work {
     SidecarCall call();
 

@@ -124,9 +124,10 @@ public class MapAnswers implements AnswerHandler, OfRows {
   public record Declared(int evalType, DataType type) {}
 
   /**
-   * Handles answers of Spark's own Python functions. Spark does not compare the answers' types with
-   * the declared types: a wrong type fails, if at all, when Spark reads a value. Only the function
-   * knows which answers belong to which batch.
+   * Handles answers of Spark's own Python functions. As in Spark, the answers' types are compared
+   * with the declared types only if the session asks for it (validateSchema). Otherwise a wrong
+   * type fails, if at all, when Spark reads a value. Only the function knows which answers belong
+   * to which batch.
    */
   public static class OfPython extends MapAnswers {
     private final Optional<Declared> declared;
@@ -135,7 +136,8 @@ public class MapAnswers implements AnswerHandler, OfRows {
     private boolean isDeclared;
 
     /**
-     * @param declared the declaration that Spark compares answers with, if the session asks for it
+     * @param declared the function's declaration. The answers are compared with it only if the
+     *     session has validateSchema switched on
      */
     public OfPython(StructType output, StructType input, Optional<Declared> declared) {
       this(

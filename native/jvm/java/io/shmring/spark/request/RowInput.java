@@ -12,7 +12,7 @@ final class RowInput extends Input {
   private final OfRows sent;
   // Projected row that is not written yet, perhaps because the last batch was full; null if none.
   private UnsafeRow next;
-  // Bytes of the last projected row, and bytes retained for the row until its answer comes.
+  // Bytes of the last projected row plus the bytes retained for it until its answer comes.
   private long rowBytes;
 
   RowInput(Iterator<InternalRow> rows, OfRows sent) {

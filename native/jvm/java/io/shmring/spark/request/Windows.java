@@ -87,7 +87,7 @@ public record Windows(ArrowWindowPythonEvaluatorFactory spark, List<SpecifiedWin
         : Optional.empty();
   }
 
-  /** Returns the place of each window's frame; -1 if the frame is a whole partition. */
+  /** Returns the index in `frames` of each window's frame; -1 for a frame of a whole partition. */
   public int[] places(Seq<NamedExpression> expressions) {
     return CollectionConverters.asJava(expressions).stream()
         .mapToInt(each -> frames.indexOf(frame(window(each))))

@@ -14,7 +14,7 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.util.TaskCompletionListener;
 import scala.Option;
 
-/** Makes the gauges of this executor's Python workers with rings, and of the work of their tasks. */
+/** Makes gauges of this executor's Python workers with rings, and of sums over all their tasks. */
 public final class WorkerMetrics {
   // Last task of each worker, until the task ends.
   private static final Map<Long, TaskContext> BUSY = new ConcurrentHashMap<>();
