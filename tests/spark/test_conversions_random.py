@@ -334,6 +334,20 @@ def test_integers_beside_texts_are_those_that_spark_gives_such_a_frame():
     compare_batches(MAPS, [udf], [pa.record_batch(columns)] * 2, {ZONE: "UTC"})
 
 
+def test_names_that_a_function_changes_in_place_are_those_of_its_own_frame():
+    def renamed(frame):
+        before = [*frame.columns, "v" in frame]
+        frame.columns.values[1] = "changed"
+        return pd.DataFrame({"seen": [f"{before} {[*frame.columns]}"]})
+
+    batch = pa.record_batch({"k": [1], "v": [2]})
+    rng, settings = random.Random(1), {ZONE: "UTC"}
+    udf = (lambda frames: map(renamed, frames)), SEEN, None, {}
+    compare_batches(MAPS, [udf], [batch] * 3, settings)
+    udf = renamed, SEEN, places([0], [0, 1]), {}
+    compare(rng, FRAMES, [udf], [[[batch]] * 3], settings)
+
+
 # --- results of functions -------------------------------------------------------------------------
 
 # CHANGE: edit this for a new type between Spark and Arrow

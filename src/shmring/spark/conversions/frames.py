@@ -153,7 +153,7 @@ class Layouts:
             blocks: list[Any] = [
                 (type(each), each.dtype, each.mgr_locs) for each in frame._mgr.blocks
             ]
-            self._known[key] = frame.columns.view(), blocks
+            self._known[key] = _copied(frame.columns), blocks
         return frame
 
 
@@ -182,8 +182,13 @@ def _frame_cutter(frame: Any) -> Callable[[int, int], Any]:
     return cut
 
 
+def _copied(names: Any) -> Any:
+    """Copy an index: a function may rename columns by `frame.columns.values[0] = "name"`."""
+    return type(names)._simple_new(names._values.copy(), names._name)
+
+
 def _made_of(names: Any, blocks: Sequence[Any], rows: int) -> Any:
-    axes = [names.view(), _RangeIndex.from_range(range(rows))]
+    axes = [_copied(names), _RangeIndex.from_range(range(rows))]
     manager = _internals.BlockManager(tuple(blocks), axes, verify_integrity=False)
     return _Frame._from_mgr(manager, axes)
 
