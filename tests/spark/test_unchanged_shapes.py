@@ -222,6 +222,31 @@ def columns_that_stages_pass_on(s):
     ]
 
 
+def masked(frame):
+    """Return a frame whose column is computed under the id of the column below, as by masks."""
+    jvm, plan = frame.sparkSession._jvm, frame._jdf.queryExecution().analyzed()
+    sql, seq = jvm.org.apache.spark.sql, jvm.org.apache.spark.api.python.PythonUtils.toSeq
+    (column,) = jvm.scala.jdk.javaapi.CollectionConverters.asJava(plan.output())
+    value = sql.catalyst.expressions.UnaryMinus(column, False)
+    none = getattr(getattr(jvm.scala, "None$"), "MODULE$")
+    # A second column, because Spark leaves out a projection whose ids are those of its child.
+    ids = column.exprId(), sql.catalyst.expressions.NamedExpression.newExprId()
+    columns = [
+        sql.catalyst.expressions.Alias(value, name, each, seq([]), none, seq([]))
+        for name, each in zip(("n", "more"), ids, strict=True)
+    ]
+    project = sql.catalyst.plans.logical.Project(seq(columns), plan)
+    made = sql.classic.Dataset.ofRows(frame.sparkSession._jsparkSession, project)
+    return DataFrame(made, frame.sparkSession)
+
+
+@case()
+def value_with_the_id_of_a_column(s):
+    file = s.file(s.spark.range(30).selectExpr("id n"))
+    same = arrays("long", lambda x: x)("n")
+    return [masked(file).withColumn("z", same), masked(file.where("n > 3")).withColumn("z", same)]
+
+
 @case()
 def exchange_that_is_used_twice(s):
     twice = series("double", lambda x: x * 2)

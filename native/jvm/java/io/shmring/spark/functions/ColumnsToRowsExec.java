@@ -3,9 +3,12 @@ package io.shmring.spark.functions;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.stream.Stream;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodeBlock;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator;
@@ -78,6 +81,29 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
     List<SparkPlan> children = new ArrayList<>(CollectionConverters.asJava(node.children()));
     children.set(place, in(children.get(place)));
     return node.withNewChildren(FunctionNode.seq(children));
+  }
+
+  /**
+   * Returns whether a column with the id of one of {@link #below}'s columns is that column,
+   * unchanged. A projection may give the id to a value that it computes: masks of columns do.
+   */
+  static boolean isPassedOn(SparkPlan node, ExprId column) {
+    if (node instanceof ColumnsToRowsExec) {
+      return true;
+    }
+    return made(node).noneMatch(each -> each.exprId().equals(column))
+        && isPassedOn(node.children().apply(place(node)), column);
+  }
+
+  /** Returns the columns of a node that are not those of the rows that it passes on. */
+  private static Stream<? extends NamedExpression> made(SparkPlan node) {
+    if (node instanceof BroadcastHashJoinExec join) {
+      return CollectionConverters.asJava(join.buildPlan().output()).stream();
+    }
+    return node instanceof ProjectExec project
+        ? CollectionConverters.asJava(project.projectList()).stream()
+            .filter(each -> !(each instanceof Attribute))
+        : Stream.of();
   }
 
   /** Returns the number of the child whose rows a node passes on; -1 if there is none. */

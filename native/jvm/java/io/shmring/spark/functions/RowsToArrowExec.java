@@ -125,7 +125,10 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     return IntStream.range(0, types.size())
         .map(
             i ->
-                i < columns.size() && isNumber(types.get(i))
+                i < columns.size()
+                        && isNumber(types.get(i))
+                        && source.contains(columns.get(i))
+                        && ColumnsToRowsExec.isPassedOn(child, columns.get(i))
                     ? source.indexOf(columns.get(i))
                     : -1)
         .toArray();
