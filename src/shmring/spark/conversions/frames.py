@@ -184,7 +184,8 @@ def _frame_cutter(frame: Any) -> Callable[[int, int], Any]:
 
 def _copied(names: Any) -> Any:
     """Copy an index: a function may rename columns by `frame.columns.values[0] = "name"`."""
-    return type(names)._simple_new(names._values.copy(), names._name)
+    kind: Any = names.__class__
+    return kind._simple_new(names._values.copy(), names._name)
 
 
 def _made_of(names: Any, blocks: Sequence[Any], rows: int) -> Any:
