@@ -31,22 +31,21 @@ _OBJECTS: dict[type, type] = {types.DateType: datetime.date, types.StringType: s
 def in_pandas(arrays: Sequence[Any], sparks: Callable[[list[int]], list[Any]]) -> list[Any]:
     """Return the columns' values as Spark makes them; `sparks` lets Spark convert some columns."""
     values = [_simple(array) for array in arrays]
-    if any(made is None for made in values):
-        # Give Spark the text columns, too: Spark has two ways to convert a frame, and a column of
-        # text decides which one it takes.
-        others = [at for at, made in enumerate(values) if made is None or _is_text(arrays[at])]
-        for place, made in zip(others, sparks(others), strict=True):
-            values[place] = made
+    others = [at for at, made in enumerate(values) if made is None]
+    # If Spark has to convert a column, it gets the texts, too: Spark has two ways to convert a
+    # frame, and a column of text decides which one it takes.
+    is_needed = not all(_is_text(arrays[at]) for at in others)
+    converted = sparks(others) if is_needed else [arrays[at].to_pandas()._values for at in others]
+    for place, made in zip(others, converted, strict=True):
+        values[place] = made
     return values
 
 
 def _simple(array: Any) -> Any:
-    """Return the values of a column of a simple type; None if Spark has to convert the column."""
+    """Return the values of a column of a simple type; None for texts and for all other types."""
     kind = array.type
     if pa.types.is_date32(kind):
         return _dates(array)
-    if _is_text(array):
-        return array.to_pandas()._values
     is_steady = pa.types.is_signed_integer(kind) or pa.types.is_boolean(kind)
     if pa.types.is_floating(kind) or (is_steady and not array.null_count):
         return array.to_numpy(zero_copy_only=False)
