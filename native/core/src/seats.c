@@ -15,8 +15,9 @@
 /* Time that a close waits for the admin lock, if this process has already waited ADMIN_TIMEOUT_NS in vain. */
 #define LEAVING_TIMEOUT_NS (1000 * 1000LL)
 #define NAP_NS 50000
-/* Largest step back of the clock after which time_of_joining() still counts on from the last owner's time: one
- * second. The clock soon passes that time again. After a larger step it would not, so its new time is taken. */
+/* One second: the largest step back of the clock after which time_of_joining() still counts on from the last
+ * owner's time, because the clock soon passes that time again. After a larger step back, time_of_joining() takes
+ * the clock's new time. */
 #define SET_BACK_NS UINT64_C(1000000000)
 
 static off_t seat_offset(const shmring *r, uint32_t index)
@@ -24,7 +25,8 @@ static off_t seat_offset(const shmring *r, uint32_t index)
 	return (off_t)(r->header.seats_offset + (uint64_t)index * sizeof(struct seat));
 }
 
-/* Returns the offset of the lock byte of a handle without a seat: the byte behind a seat's lock byte. */
+/* Returns the offset of byte `index` of the lock bytes for handles without a seat; it is the byte after the lock
+ * byte of seat `index`. */
 static off_t seatless_offset(const shmring *r, uint32_t index)
 {
 	return seat_offset(r, index) + 1;
@@ -42,9 +44,9 @@ bool admin_try(shmring *r)
 	return lock_file_enter(r->locks) == SHMRING_OK;
 }
 
-/* Returns true if a caller that has waited for the admin lock since `since_ns` should wait on. While a stopped
- * process has the lock, one long wait is enough for all closes of a process, because a handle can leave without
- * the lock, as if its process had died. */
+/* Returns true if a caller that has waited for the admin lock since `since_ns` should wait on. After one
+ * long wait in vain, a process that closes more handles waits only briefly for each: a stopped process
+ * probably has the lock, and a handle can also leave without the lock, as if its process had died. */
 bool admin_is_worth_waiting(const shmring *r, int64_t since_ns, bool leaving)
 {
 	bool briefly = leaving && lock_file_given_up(r->locks);
@@ -106,7 +108,7 @@ static struct process read_process(const char *pid)
 	n = read(fd, text, sizeof text - 1); /* the kernel returns the whole file at once */
 	close(fd);
 	text[n > 0 ? n : 0] = 0;
-	p = strrchr(text, ')'); /* the command's name before may have any characters */
+	p = strrchr(text, ')'); /* the last ')' ends the command's name, which may have any characters */
 	if (p && p[1] == ' ')
 		found.state = p[2];
 	for (int field = 2; p && field < 22; field++)
@@ -150,8 +152,8 @@ static struct seat_owner owner_of(const struct seat *s)
 }
 
 /* Returns true if everything that was read since owner_of() belongs to this owner. The fence pairs with
- * the fence of each new owner before its first store: a reader that has read a word of a new owner sees
- * that the seat was free, or the new time of joining. */
+ * the fence of each new owner before its first store. So if the caller has read a word of a new owner, the
+ * reads here find that the seat was free in between, or find the new owner's time of joining. */
 static bool seat_is_still_of(const struct seat *s, const struct seat_owner *owner)
 {
 	struct seat_owner now;
@@ -205,8 +207,8 @@ static void seat_copy(const shmring *r, uint32_t index)
 
 /* Reads all words of one owner of a seat, without the admin lock; it does not find out whether the owner is
  * stopped. A seat that changes hands at each of READINGS readings counts as free. An owner that gives its
- * seat back frees it before unlocking it (seat_give_back()): so an owner whose seat is unlocked, and
- * still not free afterwards, is dead. */
+ * seat back marks the seat free before unlocking it (seat_give_back()). So if a reader finds the seat
+ * unlocked and after that still not marked free, its owner is dead. */
 bool read_seat(const shmring *r, uint32_t index, struct seat_owner *owner, struct shmring_participant_info *info)
 {
 	const struct seat *s = &r->seats[index];
@@ -303,7 +305,8 @@ static void seat_fill(struct seat *s, uint32_t role, const char *name, uint32_t 
 	store_release(&s->id.joined_ns, time_of_joining(s));
 }
 
-/* Fills a free seat for a new orphan, without an owner: it gets messages that a living consumer hands back. */
+/* Fills a free seat for a new orphan, which has no owner. The orphan gets messages that a living consumer hands
+ * back. */
 void seat_prepare(struct seat *s, uint32_t branch)
 {
 	seat_fill(s, ROLE_CONSUMER, "", branch, 0, 0);
@@ -311,8 +314,8 @@ void seat_prepare(struct seat *s, uint32_t branch)
 
 /* Changes the role of this handle's seat, which is in use before and after. The role changes last: a process that
  * dies before is settled in the old role, and a consumer always has a branch on which it is settled. The time of
- * joining changes before the other words and again after them: so seat_is_still_of() returns false to a reader,
- * unless all of its reads lie before the change, after it, or between the two times. */
+ * joining changes twice: before the other words and after them. So seat_is_still_of() returns false to a reader if
+ * one of these two changes came between its first read and its last. */
 static void seat_turn(struct seat *s, uint32_t role, const char *name, uint32_t branch)
 {
 	store_relaxed(&s->id.joined_ns, time_of_joining(s));
@@ -341,8 +344,8 @@ bool seat_lend(shmring *r, uint32_t role, const char *name, uint32_t branch, uin
 	return true;
 }
 
-/* Takes a free seat. Returns SHMRING_UNAVAILABLE if no seat is free, or if other processes hold locks on all the
- * free seats, whose number is *barred. */
+/* Takes a free seat. Returns SHMRING_UNAVAILABLE if there is none, or none that can be locked. Sets *barred to the
+ * number of free seats that could not be locked, because other processes hold locks on them. */
 int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index, uint32_t *barred)
 {
 	uint32_t found = NOBODY;

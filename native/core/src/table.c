@@ -2,9 +2,10 @@
  *
  * This reader holds nothing, so a slot may be overwritten while it is copied.
  * It copies with relaxed loads and then reads the floor: a producer writes into
- * a slot only after it has seen (acquire) a floor beyond the old message, and
- * has a release fence in between (shmring_next). With the acquire fence below, a
- * reader that has copied a new byte sees that floor, and discards the copy.
+ * a slot only after it has seen (acquire) a floor beyond the old message, and it
+ * passes a release fence before it writes (shmring_next). This fence pairs with the
+ * acquire fence below: a reader that has copied a new byte sees that floor, and
+ * discards the copy.
  */
 #include <string.h>
 
@@ -43,13 +44,14 @@ static uint32_t reference_count(const shmring *r, uint64_t sequence)
 }
 
 /* Returns false for a message inside an open claim. In a claim of several messages, the entries after the first
- * get their sequences early; the first entry gets its sequence last, which publishes all of them. A caller that
- * has seen a message's sequence in its entry sees the claim's intent, too. */
+ * get their sequences early; the first entry gets its sequence last, which publishes all of them. The
+ * caller has seen (acquire) the message's sequence in its entry, so this function sees the claim's
+ * intent, which the producer stored earlier. */
 static bool is_committed(const shmring *r, uint64_t sequence)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++) {
-		/* Relaxed: if this load sees the end of a claim, the caller's acquire fence behind it makes the
-		 * caller see the publication, too. */
+		/* A relaxed load is enough: if it sees that a claim has ended, the acquire fence that the caller
+		 * passes later makes the caller see the publication, too. */
 		uint64_t lo = load_relaxed(&r->seats[i].intent.lo);
 
 		if (lo != NONE && lo <= sequence && sequence - lo < load_acquire(&r->seats[i].intent.n) &&
@@ -101,8 +103,8 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 
 #define STEPS 65536
 
-/* Reads the entry at `at`: the end of the message or run that begins there, and its number of messages. Returns
- * false if nothing is published there, or it was overwritten meanwhile. */
+/* Reads the entry at `at`. Sets *next to the end of the message or run that begins there, and *messages to its
+ * number of messages. Returns false if nothing is published at `at`, or the entry was overwritten meanwhile. */
 static bool count_run(const shmring *r, uint64_t at, uint64_t *next, uint64_t *messages)
 {
 	const struct control *c = control_at(r, at);
@@ -112,7 +114,7 @@ static bool count_run(const shmring *r, uint64_t at, uint64_t *next, uint64_t *m
 	if (!shows(c, at))
 		return false;
 	sound = entry_unpack(r, c, at, &e);
-	fence_acquire(); /* keeps the reads of the entry before the second look at its number */
+	fence_acquire(); /* keeps the reads of the entry before the second read of `published` */
 	if (!sound || load_relaxed(&c->published) != at + 1)
 		return false;
 	*next = at + e.run;
@@ -162,8 +164,8 @@ int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
 	for (int step = 0; step < STEPS; step++) {
 		uint64_t floor = load_relaxed(&r->cursors->floor.v), next;
 
-		if (step == 0 || at < floor) { /* consumers were faster: messages that were counted are gone */
-			end = load_relaxed(&r->cursors->claim.v); /* end of the walk, because producers go on */
+		if (step == 0 || at < floor) { /* begin (again): the floor has passed `at` */
+			end = load_relaxed(&r->cursors->claim.v); /* fixed, because producers go on publishing */
 			RETURN_NOT_OK(shmring_branch_info(r, branch, &info));
 			from = at = info.position > floor ? info.position : floor;
 			n = 0;
@@ -182,6 +184,7 @@ int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
 	}
 	more = end > at && at > from ? (end - at) * n / (at - from) : 0;
 	more += count_redelivery(r, branch_at(r, branch), info.position);
-	*messages = n + more < r->capacity ? n + more : r->capacity; /* the floor may be older than the claim */
+	/* The count may exceed the capacity, because the claim was read later than the floor. */
+	*messages = n + more < r->capacity ? n + more : r->capacity;
 	return SHMRING_OK;
 }

@@ -199,8 +199,8 @@ static bool split_range(shmring_consumer *consumer, uint32_t k, uint64_t at)
 
 	if (other < 0)
 		return false;
-	/* If this process is killed between the two stores, the tail is recorded twice: a consumer that adopts
-	 * it strikes both. */
+	/* If this process is killed between the two stores, two ranges record the tail. A consumer that adopts
+	 * the tail strikes it from both. */
 	set_range(consumer->seat, known, (uint32_t)other, at, known[k].hi);
 	crash_order();
 	set_hi(consumer->seat, known, k, RANGE_WORD(at, RANGE_BEFORE(known[k].hi)));
@@ -231,8 +231,8 @@ void consumer_count_delivery(shmring_consumer *consumer, uint64_t lo, uint64_t h
 /* --- messages to be taken ----------------------------------------------------------- */
 
 /* Finds the end of up to max_messages readable messages from `at` on. *messages is their number, without
- * aborted runs and end markers. An end marker is never in one range with messages; *marker is true if
- * the range ends with an end marker. */
+ * aborted runs and end markers. The scan stops before an end marker if it has found messages, and otherwise
+ * after the end marker, with *marker set to true. */
 int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
 		  uint64_t *end, uint32_t *messages, bool *marker)
 {
@@ -277,8 +277,9 @@ int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_me
 	return SHMRING_OK;
 }
 
-/* Returns the sequence up to which the upstream branches let this consumer take. The cached bound holds
- * while the graph does not change: a change may give an upstream's number to another branch. */
+/* Returns the sequence up to which the upstream branches let this consumer take. Uses the
+ * cached sequence only while graph.changes is the same, because a change may give an upstream's number to
+ * another branch. */
 uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t)
 {
 	shmring *r = consumer->ring;
@@ -292,7 +293,7 @@ uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t)
 		return consumer->upstream_released;
 	released = upstream_released(r, upstream);
 	if (load_relaxed(&r->cursors->graph.changes) != changes)
-		return t; /* the graph changed: take nothing now */
+		return t; /* branches were changed meanwhile: take nothing now */
 	consumer->graph_changes = changes;
 	consumer->upstream_released = released;
 	return released;
@@ -381,7 +382,7 @@ static int fail_boundary(const shmring_consumer *consumer, uint64_t at, uint64_t
 	const shmring *r = consumer->ring;
 	uint64_t published = load_relaxed(&control_at(r, at)->published);
 
-	/* No damage: 0 (never published), or the number that this slot had in an earlier lap. */
+	/* In a sound entry, `published` is 0 (never published) or comes from an earlier lap of this slot. */
 	if (published && (published > at || (published - 1 - at) & r->mask))
 		return fail(SHMRING_E_DAMAGED,
 			    "ring \"%s\": the control entry of message %llu is damaged (published as %llu)",

@@ -39,7 +39,7 @@ void consumer_raise_hold(shmring_consumer *consumer);
 uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t);
 uint64_t consumer_stake(shmring_consumer *consumer, uint64_t at);
 int consumer_overrun(shmring_consumer *consumer, uint64_t first, uint64_t end);
-void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch *branch); /* owner is dead */
+void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch *branch); /* the owner is dead */
 
 /* Moves `taken` from `seen` to (end, this consumer). Returns false if another consumer was faster. */
 static inline bool move_taken(shmring_consumer *consumer, uint64_t seen, uint64_t end)
@@ -59,8 +59,8 @@ static inline bool move_taken(shmring_consumer *consumer, uint64_t seen, uint64_
 	return cas_release(&b->taken.v, &seen, end << 8 | me);
 }
 
-/* Raises the consumer's hold to `low`. Release: the payload was read before. Pairs with the acquire in
- * branch_released(). */
+/* Raises the consumer's hold to `low`. The release keeps this consumer's reads of the payload before the store,
+ * and pairs with the acquire in branch_released(). */
 static inline void raise_hold(shmring_consumer *consumer, uint64_t low)
 {
 	store_release(&consumer->seat->lease.hold, low);

@@ -50,8 +50,8 @@ static void close_file(struct lock_file *file, off_t locked)
 {
 	int fd = lock_file_number(file);
 
-	/* Unlocks the byte first, because a child that was forked meanwhile may still have its copy of the file
-	 * open. */
+	/* Unlocks the byte first: closing alone leaves the byte locked as long as a child that was forked
+	 * meanwhile has its copy of the file open. */
 	if (fd >= 0)
 		unlock_byte(fd, locked);
 	lock_file_close(file);

@@ -38,10 +38,10 @@
 enum {
 	FEW = 3, /* keeping away from the ring pays if the branch takes at least so many messages between two
 		    waits; it takes 1 if the producer waits for an answer to each message */
-	MANY = 32, /* messages that are enough to share the cost of a look: no need to keep away longer */
+	MANY = 32, /* messages between two waits that are enough: keeping away longer would gain nothing */
 	LEAST_NS = 250, /* shortest time, in nanoseconds, that a consumer keeps away from the ring */
-	MOST_NS = 2000, /* longest time, and the first tried: it brings FEW messages at 1.5 M messages/s, the
-			   rate while eight branches all poll */
+	MOST_NS = 2000, /* longest time, and the time of the first try. While eight branches all poll, 1.5 M
+			   messages/s arrive: this time then brings FEW messages */
 	MOST_OF_SEVERAL_NS = 4000, /* longest time to keep away if the ring has several branches: eight get 9 M
 				      messages/s on 16 cores, and 6 M with MOST_NS */
 	WAITS = 16, /* waits before the next try to keep away; doubled after each try that did not pay */
@@ -133,10 +133,10 @@ static bool poll_until(const struct waiter *w, enum shmring_look look, int64_t u
 	}
 }
 
-/* Returns the first cache line of the next message, for a consumer that answers a waiting
- * producer, else NULL. A consumer for which keeping away from the ring did not pay is taken for
- * such a consumer. It prefetches the line while it waits for the message's entry, and both lines
- * come at once: a round trip takes 4.1 times as long as the transfer of a line, instead of 5.4.
+/* Returns the first cache line of the next message, if the consumer seems to answer a
+ * producer that waits for each answer: keeping away from the ring did not pay for the consumer. It
+ * prefetches the line while it waits for the message's entry, so that both lines come at once: a
+ * round trip takes 4.1 times as long as the transfer of a line, instead of 5.4.
  * Other consumers get NULL, because a prefetch would take the line from a producer that fills it. */
 static const uint8_t *awaited(const struct waiter *w)
 {
@@ -206,8 +206,8 @@ static bool spin_and_sleep(const struct waiter *w, enum shmring_look look, int64
 	return ready(w, w->slots);
 }
 
-/* Ends a wait in which nothing came: looks for dead participants, passes a wake-up on, and returns
- * the status of the wait. */
+/* Ends a wait in which nothing came: looks for dead participants, passes a wake-up on (because perhaps
+ * the caller does not wait again), and returns the status of the wait. */
 static int waited_in_vain(const struct waiter *w, int64_t deadline)
 {
 	look_for_all(w, SLICE_NS);
@@ -240,7 +240,7 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	}
 	start = monotonic();
 	until = slice_end(w, start);
-	if (!how->sleeps && start + SLICE_NS < until) /* signals do not end spinning, so a slice does */
+	if (!how->sleeps && start + SLICE_NS < until) /* a signal does not end polling, so end it here */
 		until = start + SLICE_NS;
 	if (deadline < until)
 		until = deadline;
@@ -267,8 +267,8 @@ int shmring_wait_message(shmring_consumer *consumer, int64_t deadline_ns, uint8_
 	return status;
 }
 
-/* Sets the flag, then wakes sleepers, with a light barrier between the two: the order of every
- * change that ends a sleep (wake.h). */
+/* Sets the flag, passes a light barrier (in wake_producers()), and wakes sleepers. Every change that
+ * ends a sleep keeps this order (wake.h). */
 void shmring_producer_interrupt(shmring_producer *p, bool on)
 {
 	store_relaxed(&p->interrupted, on);
@@ -295,9 +295,10 @@ int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_
 	if (branch < BRANCHES) {
 		w.releasing = &r->cursors->branch[branch];
 		status = wait_until(&w, deadline_ns, strategy);
-		/* By now the branch's number may have been reused by a later branch, and the release seen here may
-		 * be that branch's. A branch's `first` is stored before its `state`: a reader that sees the branch
-		 * active (acquire) sees its `first`. */
+		/* By now the number may belong to a later branch, and the wait may have seen the later branch's
+		 * release. So the wait succeeds only if the branch that has the number is active and began before
+		 * `sequence`. `first` is stored before `state`: a reader that sees the branch active (acquire)
+		 * sees its `first`. */
 		if (status || (load_acquire(&w.releasing->d.state) == BRANCH_ACTIVE &&
 			       load_relaxed(&w.releasing->d.first) < sequence))
 			return status;

@@ -22,7 +22,7 @@
 enum {
 	WORDS = 128, /* futexes in one sleep at most (the kernel's FUTEX_WAITV_MAX) */
 	WORD_32 = 2, /* FUTEX_32, without FUTEX_PRIVATE: shared between processes */
-	SPINS = 256, /* most checks of single waits before a sleep */
+	SPINS = 256, /* most checks before a sleep; each look at all waits makes `count` checks */
 };
 /* Longest sleep on a part of the futexes, if one sleep cannot take all: all waits are checked after it. */
 #define TURN_NS (1000 * 1000LL)
@@ -205,9 +205,9 @@ static int64_t end_of_slice(const struct any *a, int64_t start, int64_t deadline
 	return until;
 }
 
-/* Ends the wait; the caller then tries the handles that are ready. Searches the rings of the other handles for
- * dead participants, even if some handle is ready at every wait, because perhaps no other process waits at such a
- * ring. Returns true if nothing can come to one of the handles any more (find_lost()). */
+/* Ends the wait; the caller then tries the handles that are ready. Also searches the rings of the handles that
+ * are not ready for dead participants: perhaps no other process waits there, and this thread may never sleep, if
+ * some handle is always ready. Returns true if nothing can come to one of the handles any more (find_lost()). */
 static bool leave(const struct any *a, int64_t start)
 {
 	bool lost = false;

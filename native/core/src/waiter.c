@@ -148,7 +148,7 @@ bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 /* --- one looks for all ---------------------------------------------------------- */
 
 /* Wakes sleepers whose waker died, or was stopped, between its change and the wake-up. The waker may
- * have cleared the sleepers' marks already, so sleepers are woken without them, too. */
+ * have cleared the sleepers' marks already, so this function wakes sleepers without marks, too. */
 static void wake_the_forgotten(shmring *r)
 {
 	struct cursors *c = r->cursors;
@@ -220,15 +220,15 @@ bool find_lost(const struct waiter *w)
 }
 
 /* Returns how long to sleep at most, in nanoseconds. A signal that comes between the caller's check
- * for signals and the sleep does not end the sleep: so a sleep longer than SLICE_NS is not longer
- * than the time waited so far. */
+ * for signals and the sleep does not end the sleep, and is handled only after it. To bound this delay,
+ * a sleep is longer than SLICE_NS only if the wait has already lasted at least as long. */
 static int64_t slice(const struct waiter *w, int64_t now)
 {
 	uint64_t age = since_last_look(w->ring, now);
 	int64_t share = (int64_t)LOOK_SLEEPERS(load_relaxed(&w->ring->cursors->look.v)) * SHARE_NS;
 	int64_t waited = now - load_relaxed(&w->memory->since_ns);
 
-	if (age >= SLICE_NS || w->releasing) /* wake_the_forgotten() misses some release waits */
+	if (age >= SLICE_NS || w->releasing) /* wake_the_forgotten() does not wake every release wait */
 		return SLICE_NS;
 	if (share <= SLICE_NS || waited <= SLICE_NS || load_relaxed(&w->memory->looks))
 		return SLICE_NS - (int64_t)age;

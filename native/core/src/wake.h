@@ -27,8 +27,8 @@ static inline void wake_readers(shmring *ring, bool asymmetric)
 }
 
 /* Called after a reader has raised its hold to `low`: wakes producers and the branch's
- * followers, which wait for that. `taken` is read behind the barrier: a take that moved
- * it on meanwhile may have left the wake-up to this release. */
+ * followers if they wait for this release. wake_producers_for() reads `taken` after the
+ * barrier: a take that has just moved `taken` wakes nobody, and relies on this release. */
 static inline void wake_after_release(shmring *ring, const struct branch *branch, uint64_t low)
 {
 	uint64_t followers;

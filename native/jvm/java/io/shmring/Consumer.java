@@ -96,7 +96,7 @@ public final class Consumer extends Handle implements AutoCloseable {
     while (true) {
       checkInterrupt();
       synchronized (this) {
-        if (ends != before) { // another thread was told of the end of the stream
+        if (ends != before) { // another thread met the end of the stream meanwhile
           throw new EndOfStreamException(ring.name());
         }
         int answer = Native.take(ringHandle, handle(), maxMessages, maxSlots, takenAddress, 1);
@@ -186,7 +186,7 @@ public final class Consumer extends Handle implements AutoCloseable {
     while (true) {
       checkInterrupt();
       synchronized (this) {
-        if (ends != before) { // another thread was told of the end of the stream
+        if (ends != before) { // another thread met the end of the stream meanwhile
           throw new EndOfStreamException(ring.name());
         }
         int answer = drainNow(handler, limit);

@@ -30,11 +30,11 @@ final class Drain {
     if (count == 0) {
       try {
         Native.read(ring, words.get(0), words.get(1), new long[Message.WORDS]);
-      } catch (Throwable error) { // includes errors for lack of memory to describe the damage
+      } catch (Throwable error) { // also OutOfMemoryError while making the exception
         settle(consumer, words.get(4), error);
         throw error;
       }
-      // The message is not damaged: hand it back and try again.
+      // The message can be read now: hand it back, and let the caller try again.
       settle(consumer, words.get(0), null);
       return Outcome.CONTENDED;
     }

@@ -60,8 +60,8 @@ abstract class Handle {
   }
 
   /**
-   * Ends the waits of other threads, lets none begin, and so gets the monitor; then leaves the
-   * ring. The second call does nothing.
+   * Ends the waits of other threads and lets no new wait begin, so that this thread gets the
+   * monitor; then leaves the ring. The second call does nothing.
    *
    * @param how a call that frees the native handle
    */
@@ -106,8 +106,8 @@ abstract class Handle {
   }
 
   /**
-   * Throws if a callback that this producer or consumer is calling now calls it back with a method
-   * that is not allowed inside the callback.
+   * Throws if a handler or writer that runs inside this producer or consumer has called a method of
+   * this same object that is not allowed there, for example close().
    *
    * @param isInside whether the callback runs now
    * @param done the method, as a participle: "a consumer cannot be closed"

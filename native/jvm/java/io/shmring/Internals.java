@@ -31,8 +31,8 @@ public final class Internals {
   }
 
   /**
-   * Reports to a consumer all end markers after the first `since` of its branch
-   * ({@link BranchInfo#ends}), as if the consumer had joined then. Call this before the first take.
+   * Makes a consumer report all end markers of its branch except the first `since`, as if the
+   * consumer had joined when {@link BranchInfo#ends} was `since`. Call this before the first take.
    */
   public static void hearEnds(Consumer consumer, long since) {
     synchronized (consumer) {
@@ -76,7 +76,7 @@ public final class Internals {
       return measure(ring, from, end, Integer.MAX_VALUE, end - from).messages();
     } catch (RingException error) {
       if (ring.floor() > from) {
-        return 1; // the messages were overwritten meanwhile: the take will report the overrun
+        return 1; // overwritten meanwhile: the caller's take of one message throws OverrunException
       }
       throw error;
     }
@@ -85,7 +85,8 @@ public final class Internals {
   /**
    * Measures how far a take would reach, without taking messages.
    *
-   * @param from sequence where the take would begin; a branch must stand there or before
+   * @param from sequence where the take would begin; the position of some branch must be `from` or
+   *     less, so that the messages are still in the ring
    * @param limit sequence where the take would end at the latest; at most
    *     {@link Consumer#available()}
    */

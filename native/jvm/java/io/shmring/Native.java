@@ -14,8 +14,9 @@ import java.nio.file.Path;
  */
 final class Native {
   /**
-   * System property that names a library to load instead of the jar's, for a temporary folder that
-   * is mounted noexec.
+   * System property with the path of a library to load instead of the jar's library. The jar's
+   * library is copied to the temporary folder first, and cannot be loaded if that folder is mounted
+   * noexec.
    */
   private static final String PROPERTY = "shmring.library";
 

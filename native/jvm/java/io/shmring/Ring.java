@@ -210,7 +210,7 @@ public final class Ring implements AutoCloseable {
     return producer(name, WaitStrategy.DEFAULT);
   }
 
-  /** Opens a producer with this strategy for waits for room. */
+  /** Opens a producer that uses this strategy when it waits for room. */
   public Producer producer(String name, WaitStrategy wait) {
     Objects.requireNonNull(wait);
     // Made before the participant, which a failure here would leave behind.
@@ -236,8 +236,8 @@ public final class Ring implements AutoCloseable {
   }
 
   /**
-   * Joins a branch like {@link #consumer(String, BranchOptions)}, with this strategy for waits for
-   * messages.
+   * Joins a branch like {@link #consumer(String, BranchOptions)}. The consumer uses this strategy
+   * when it waits for messages.
    */
   public Consumer consumer(String branch, BranchOptions options, String name, WaitStrategy wait) {
     Objects.requireNonNull(wait);
@@ -322,7 +322,7 @@ public final class Ring implements AutoCloseable {
           Native.unlink(handle, utf8(path.toString()));
         }
       } catch (RingException e) {
-        // The file is gone, or belongs to another ring by now.
+        // Nothing to remove: the file is gone, or the path belongs to another ring by now.
       } finally {
         release();
       }

@@ -47,8 +47,8 @@ public final class AnswerDecoder {
   private Optional<Unchanged> unchanged = Optional.empty();
 
   /**
-   * @param check a check called with each whole answer's schema that differs from the one before;
-   *     may throw
+   * @param check a check that is called with the schema of a whole answer, at least whenever the
+   *     schema has changed since the last answer; may throw
    * @param passedOn takes the number of bytes of each column that an answer leaves out
    */
   public AnswerDecoder(
@@ -127,9 +127,10 @@ public final class AnswerDecoder {
   }
 
   /**
-   * Changes to another schema, if the check accepts it. Returns false if Arrow's reader has to make
-   * the vectors, as it does in Spark: the reader makes vectors of views, and gives Spark the
-   * numbers of a column with a dictionary; BatchDecoder would give the dictionary's values.
+   * Changes to another schema, if the check accepts it. Returns false if the schema has views or
+   * dictionaries: Arrow's reader then has to make the vectors, so that Spark gets the same vectors
+   * as without rings. For example, a column with a dictionary has numbers there, but BatchDecoder
+   * would put the dictionary's values in their place.
    */
   private boolean isTaken(String what, byte[] bytes, Schema request) {
     RingSchema schema = readable(what, () -> RingSchema.of(bytes));

@@ -91,8 +91,8 @@ public final class BatchDecoder {
   /**
    * Returns the wanted columns of a message, in place.
    *
-   * @param whenUnused an action that runs when the garbage collector finds no vector over the
-   *     message; until then the caller keeps the message from being overwritten
+   * @param whenUnused an action that runs when no vector uses the message any more (see
+   *     {@link Block}); until then the caller keeps the message from being overwritten
    */
   public VectorSchemaRoot map(Message message, Runnable whenUnused) {
     return guarded(message, Optional.of(whenUnused));
@@ -158,14 +158,14 @@ public final class BatchDecoder {
       return root;
     }
     BatchShape shape = new BatchShape(parts, wanted, body.batch(), body);
-    // No buffers: a block without buffers would wait for the garbage collector.
+    // Makes no block: without buffers, only the garbage collector would find the block unused.
     if (shape.pieces.isEmpty()) {
       VectorSchemaRoot root = load(pruned, shape, List.of());
       whenUnused.get().run();
       return root;
     }
     AtomicBoolean loaded = new AtomicBoolean();
-    Runnable ifLoaded = // does nothing if load() fails: the caller then still has the message
+    Runnable ifLoaded = // does nothing if load() fails: the caller then releases the message
         () -> {
           if (loaded.get()) {
             whenUnused.get().run();

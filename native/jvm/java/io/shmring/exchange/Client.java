@@ -22,7 +22,7 @@ public interface Client extends AutoCloseable {
   /**
    * Returns whether a further batch should be sent before the oldest one is answered.
    *
-   * @param most the most batches under way, unless the batches are small
+   * @param most the most batches under way; a client may allow more while the batches are small
    */
   default boolean wantsMore(int most) {
     return underWay() < most;

@@ -28,10 +28,10 @@ final class ReplyRing implements AutoCloseable {
   private static final long MOST_SLOTS = 65_536;
   static final long SLOT_COST = 332; // bytes of a ring's file for each slot
 
-  /** Part of the free memory that one reply ring may take: 1/32, so that later rings find room. */
+  /** Divisor: one reply ring may take 1/32 of the free memory, so that later rings find room. */
   private static final int PART = 32;
 
-  /** Part of the memory that must be free to keep rings for later tasks: 1/8. */
+  /** Divisor: memory is short, and no ring is kept for later tasks, if less than 1/8 is free. */
   private static final int SHORT = 8;
 
   private final Ring ring;

@@ -105,7 +105,8 @@ public final class SidecarClient implements Client {
    * Begins to work for a task.
    *
    * @param inFlight the most requests under way
-   * @param check a check called with each answer's schema that differs from the one before
+   * @param check a check that is called with the schema of an answer, at least whenever the schema
+   *     has changed since the last answer
    */
   public void begin(
       Work work,
@@ -256,7 +257,8 @@ public final class SidecarClient implements Client {
       }
     }
     if (!collect(wait)) {
-      makeRoom(); // workers may keep requests in the sidecar's ring until the reply ring has room
+      // No answer came: perhaps workers wait until this client's reply ring has room.
+      makeRoom();
       look();
     }
   }
@@ -409,7 +411,10 @@ public final class SidecarClient implements Client {
     }
   }
 
-  /** Replaces the reply ring by a larger one, if there is memory for it or an answer needs it. */
+  /**
+   * Replaces the reply ring by a larger one, if there is memory for it. If an answer does not fit
+   * into the old ring, waits for the memory.
+   */
   private void grow() throws InterruptedException {
     Optional<ReplyRing> larger =
         needed > replies.slots()

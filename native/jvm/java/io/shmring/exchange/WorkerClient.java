@@ -36,7 +36,8 @@ public final class WorkerClient implements Client {
     void end();
 
     /**
-     * Takes notice that the worker has sent no message for a while. Called repeatedly meanwhile.
+     * Reacts to the worker's silence. The client calls this method again and again while it waits
+     * and the worker sends no message.
      *
      * @param nanos nanoseconds since the worker's last message, or since the wait for it began
      */
@@ -177,7 +178,8 @@ public final class WorkerClient implements Client {
   /**
    * @param stream a number that no other client of these rings has
    * @param taskCheck a check that throws if the caller may not wait any longer
-   * @param check a check called with each answer's schema that differs from the one before
+   * @param check a check that is called with the schema of an answer, at least whenever the schema
+   *     has changed since the last answer
    */
   public WorkerClient(
       WorkerRings rings,
@@ -381,8 +383,8 @@ public final class WorkerClient implements Client {
   }
 
   /**
-   * Takes a message, unless a received batch or the end is still to be given out. Returns false
-   * only if a message was looked for and none came in time.
+   * Takes a message. Does nothing and returns true if a batch that was received, or the end, is
+   * still to be given out. Returns false if no message came in time.
    */
   private boolean take(Duration wait) {
     if (piece.isPresent() || ended) {

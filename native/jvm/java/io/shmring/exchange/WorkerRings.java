@@ -20,8 +20,9 @@ import org.slf4j.LoggerFactory;
  * The two rings of one of Spark's Python workers: one for requests, one for answers. The rings live
  * as long as the worker, or until no task has used them for some seconds: then this process closes
  * them, and the idle worker, which looks once a second, closes its side too. The worker removes the
- * rings' names as soon as it has attached to them. If this process is killed before that, its daemon
- * removes the names; if the daemon is killed too, the next daemon on this host does.
+ * rings' names as soon as it has attached to them. If this process is killed before that, the
+ * executor's daemon of Python workers removes the names; if that daemon is killed too, the next
+ * daemon that starts on this host removes them.
  */
 public final class WorkerRings implements AutoCloseable {
   private static final String WORKER = "worker";

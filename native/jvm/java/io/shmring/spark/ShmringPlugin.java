@@ -11,16 +11,18 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * {@code spark.plugins=io.shmring.spark.ShmringPlugin}: rings and sidecars for every executor, for as
- * long as it lives, and gauges of them and of Python functions over rings.
+ * Starts rings and sidecars with every executor, which run as long as the executor lives. Spark's
+ * metrics get gauges of the sidecars, the rings and the Python functions over rings. Set
+ * {@code spark.plugins=io.shmring.spark.ShmringPlugin} and, for a sidecar "scorer" and a ring
+ * "orders", for example:
  *
  * <pre>
- * spark.shmring.sidecar.scorer.function   scorer:Scorer     served by the plugin's own process, or
- * spark.shmring.sidecar.scorer.command    ./scorer --fast   any program
- * spark.shmring.sidecar.scorer.workers    2                 likewise: the other options of a sidecar
- * spark.shmring.sidecar.scorer.shared     true              one for all executors of the host
- * spark.shmring.ring.orders.slots         65536             made unless it is there
- * spark.shmring.python                    python3           default: what Spark runs
+ * spark.shmring.sidecar.scorer.function   scorer:Scorer     a function that shmring serves, or:
+ * spark.shmring.sidecar.scorer.command    ./scorer --fast   a program that serves the sidecar
+ * spark.shmring.sidecar.scorer.workers    2                 other options are set like this one
+ * spark.shmring.sidecar.scorer.shared     true              one sidecar for all executors of a host
+ * spark.shmring.ring.orders.slots         65536             the ring is made if it does not exist
+ * spark.shmring.python                    python3           default: the Python that Spark runs
  * </pre>
  */
 public final class ShmringPlugin implements SparkPlugin {

@@ -85,7 +85,7 @@ abstract class FlatCells implements RootWriter.Cells {
   /**
    * Copies the numbers in some rows of a source column.
    *
-   * @param rows numbers of the rows, in ascending order; one may stand there several times
+   * @param rows numbers of the rows, in ascending order; a number may occur several times
    */
   final void copy(ColumnVector source, int[] rows, int count, int at) {
     if (isRun(rows, count)) {
@@ -205,8 +205,8 @@ abstract class FlatCells implements RootWriter.Cells {
   }
 
   private static final class Numbers extends FlatCells {
-    // Most rows to read for each wanted row: beyond this, rows are copied one by one, instead of
-    // reading all rows from the first wanted one to the last at once.
+    // If at least one row in five is wanted, all rows from the first wanted one to the last are
+    // read at once. If fewer are wanted, they are copied one by one.
     private static final int FEWEST = 5;
 
     private final BaseFixedWidthVector vector;
