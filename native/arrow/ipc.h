@@ -38,8 +38,9 @@ struct ArrowArray {
 
 /* --- the layout of a schema's batches -------------------------------------------------------- */
 
-#define IPC_MOST_LEVELS 64 /* most levels of nested types: pyarrow reads no deeper schemas */
-/* Most rows of a batch. The byte counts of larger batches could overflow, and no ring holds such a batch. */
+#define IPC_MOST_LEVELS 64 /* maximum depth of nested types: pyarrow reads no deeper schemas */
+/* Maximum number of rows in a batch. The byte counts of a larger batch could overflow, and no ring has room for
+ * it. */
 #define IPC_MOST_ROWS (INT64_C(1) << 32)
 
 /* Kinds of arrays, by the buffers and children that they have besides the validity. */
@@ -57,7 +58,7 @@ struct ipc_field {
 	const struct ArrowSchema *schema;
 	enum ipc_values values;
 	uint32_t width;
-	uint32_t buffers; /* number of buffers in an array of this field, and in a message */
+	uint32_t buffers; /* buffers that each array of this field has, in memory as in a message */
 };
 
 /* Fields of a schema: the nodes of its tree, each before its children. The fields point into the schema, so the
@@ -65,7 +66,7 @@ struct ipc_field {
 struct ipc_layout {
 	struct ipc_field *fields; /* fields in this order; the first is the record batch itself */
 	uint32_t field_count;
-	uint32_t buffer_count; /* number of buffers in a message */
+	uint32_t buffer_count; /* number of buffers in a message: those of all fields together */
 };
 
 /* Functions of ipc_fields.c, which describes the layout of a schema's batches. */

@@ -7,7 +7,7 @@
 /* --- format strings of the C data interface ----------------------------------------- */
 
 static const struct {
-	const char *prefix; /* a longer prefix stands before the prefixes that it begins with */
+	const char *prefix; /* beginning of the format; the first match counts, so longer prefixes come first */
 	enum ipc_values values;
 	uint32_t width; /* `width` of the field; 0: the number behind the prefix gives it */
 } formats[] = {
@@ -23,8 +23,8 @@ static const struct {
     {"+w:", VALUES_FIXED_LIST, 0}, {"+s", VALUES_STRUCT, 1},
 };
 
-/* Reads the bytes of a value from the format of a decimal, "d:precision,scale[,bits]"; 16 bytes if it names no
- * bits. */
+/* Stores in *width the bytes of a value of a decimal with this format, "d:precision,scale[,bits]". A value has
+ * 16 bytes if the format has no bits. Returns false if the format has no scale. */
 static bool decimal_width(const char *format, uint32_t *width)
 {
 	const char *comma = strchr(format, ',');

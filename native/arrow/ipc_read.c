@@ -161,7 +161,7 @@ enum {
 	BATCH_VARIADIC_COUNTS,
 };
 
-#define TABLES_BYTES 4096 /* most bytes of metadata besides nodes and extents: far more than any writer makes */
+#define TABLES_BYTES 4096 /* limit of the metadata without nodes and extents: no writer comes near it */
 
 static enum ipc_answer read_message(const struct flat *metadata, uint64_t most_body, struct flat_table *header,
 				    uint64_t *body)
@@ -248,8 +248,8 @@ void ipc_batch_close(struct ipc_batch *batch)
 
 /* --- the arrays' lives --------------------------------------------------------------------- */
 
-/* All arrays of a batch, in one piece of memory. The user of the arrays may move one out of another, and drop them
- * in any order, in any thread; dropping the last one frees the memory. */
+/* All arrays of a batch, in one piece of memory. The user may move a child out of its parent array, and may
+ * release the arrays in any order and in any thread. The release of the last array frees the memory. */
 struct family {
 	_Atomic uint32_t alive; /* number of arrays that are not released */
 	struct ipc_owner owner;
@@ -367,7 +367,8 @@ static bool offsets_rise(const uint8_t *offsets, uint32_t width, int64_t length)
 }
 
 /* Adds the offsets of an array, and stores the last offset in *last. If the offsets are copied, all of them
- * are checked. If not, a peer may still change them, and only the first and the last are checked. */
+ * are checked. If not, only the first and the last are checked: a check of all would prove nothing, because a peer
+ * may still change the offsets. */
 static enum ipc_answer add_offsets(struct building *b, const struct ArrowArray *array, uint32_t width,
 				   int64_t *last)
 {
@@ -490,8 +491,9 @@ static bool offsets_bytes(const struct ipc_layout *layout, const struct ipc_batc
 	return needed <= body_bytes;
 }
 
-/* Makes arrays over the batch's body at `body`, a multiple of 8, which stays until the owner lets it go. The body
- * is a copy, or a part of the message, which a peer may still change. */
+/* Makes arrays over the batch's body. The address `body` is a multiple of 8, and the bytes there stay valid until
+ * owner.let_go() is called. The bytes may be a copy, or a part of the message, which a peer may still change. With
+ * `every_offset`, all offsets are copied and checked. */
 enum ipc_answer ipc_arrays(const struct ipc_layout *layout, struct ipc_batch *batch, const uint8_t *body,
 			   bool every_offset, struct ipc_owner owner, struct ArrowArray *root)
 {

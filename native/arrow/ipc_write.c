@@ -81,8 +81,8 @@ static void metadata_begin(struct ipc_metadata *m, uint32_t nodes, uint32_t buff
 
 enum how {
 	HOW_COPY,
-	HOW_SHIFT, /* bits that begin at bit `first` of a byte and lie in `nbytes` + 1 bytes */
-	HOW_SHIFT_LAST, /* the same for bits that lie in `nbytes` bytes: the byte behind these is not read */
+	HOW_SHIFT, /* bits from bit `first` of a byte on: `nbytes` + 1 bytes are read, `nbytes` written */
+	HOW_SHIFT_LAST, /* bits from bit `first` of a byte on: `nbytes` bytes are read, and as many written */
 	HOW_REBASE_32, /* 4-byte offsets; `first` is subtracted from each: offsets in a message begin at 0 */
 	HOW_REBASE_64,
 };
@@ -251,8 +251,8 @@ static bool write_array(struct plan *plan, const struct ArrowArray *array, int64
 	       write_values(plan, field, array, offset, length);
 }
 
-/* Plans the message of a batch, which has the layout. Only if this returns IPC_DONE, the caller calls ipc_free()
- * after use. */
+/* Plans the message of a batch that has the layout's schema. If the result is IPC_DONE, the caller calls
+ * ipc_free() after use; after any other result there is nothing to free. */
 enum ipc_answer ipc_plan(const struct ipc_layout *layout, const struct ArrowArray *batch,
 			 struct ipc_message *message)
 {

@@ -123,9 +123,9 @@ enum shmring_attach_flags {
 	SHMRING_READ_ONLY = 1, /* for info, stat and table: not a participant, changes nothing */
 	SHMRING_FOREIGN_OWNER = 2, /* accept a ring that another user owns */
 	/* With READ_ONLY: accept any user's ring. If other users may write its file, copy the ring as it
-	 * stands now into private memory: other users could shorten the file, and reading a mapping of it
-	 * would end this process then (SIGBUS). Payload reads as zeros in the copy, and so do the table's
-	 * entries if they take more than 64 MB. */
+	 * stands now into private memory. Otherwise another user could shorten the file, and the next read of
+	 * the mapping would end this process (SIGBUS). The copy has zeros in place of payload, and also in place
+	 * of the table's entries if they take more than 64 MB. */
 	SHMRING_FOREIGN_COPY = 4,
 };
 
@@ -198,7 +198,7 @@ SHMRING_API void shmring_producer_close(shmring_producer *producer);
  * SHMRING_E_INVALID. */
 enum shmring_kind {
 	SHMRING_KIND_BYTES = 0,
-	SHMRING_KIND_END = 2, /* ends a run of the stream for every consumer of every branch; length 0 */
+	SHMRING_KIND_END = 2, /* ends the producer's stream for every consumer of every branch; length 0 */
 	SHMRING_KIND_ARROW_BATCH = 3, /* one encapsulated IPC record batch message of the ring's schema */
 	SHMRING_KIND_ARROW_STREAM = 4, /* encapsulated IPC messages: schema, dictionaries, batch */
 	SHMRING_KIND_USER = 16,
@@ -331,7 +331,7 @@ SHMRING_API uint32_t shmring_consumer_branch(const shmring_consumer *consumer);
 SHMRING_API uint64_t shmring_consumer_hold(const shmring_consumer *consumer);
 
 /* Releases everything that is still held and leaves the branch. If the consumer has
- * handed messages back that wait to be delivered, it does as shmring_consumer_abandon(). */
+ * handed messages back that wait to be delivered, it leaves like shmring_consumer_abandon(). */
 SHMRING_API void shmring_consumer_close(shmring_consumer *consumer);
 
 struct shmring_message {
@@ -359,8 +359,8 @@ struct shmring_lease {
  *
  * SHMRING_ENDED: the branch has reached an end marker; nothing is held. Each
  * consumer that had joined by then gets this answer once, before it takes any message
- * behind the marker. Markers without a message between them are one end if the runs of
- * their producers overlap: the second producer began before the first marker. */
+ * behind the marker. Markers without a message between them are one end if the streams of
+ * their producers overlap: the second producer began its stream before the first marker. */
 SHMRING_API int shmring_take(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 			     struct shmring_lease *lease);
 
@@ -374,9 +374,9 @@ SHMRING_API int shmring_take_one(shmring_consumer *consumer, struct shmring_leas
  * other consumers have reached first, the consumer still gets SHMRING_ENDED. */
 SHMRING_API void shmring_consumer_take_ends(shmring_consumer *consumer, bool as_messages);
 
-/* Reports to this consumer the ends since the branch had reached `since` of them
- * (shmring_branch_info), as if the consumer had joined then: for a program that continues
- * after another consumer has failed. Call it once, before the first take. */
+/* Makes this consumer report all ends of the stream except the branch's first `since` ends, as if the
+ * consumer had joined when the branch had reached that number (`ends` of shmring_branch_info()). For a
+ * program that continues after another consumer has failed. Call it once, before the first take. */
 SHMRING_API void shmring_consumer_hear_ends(shmring_consumer *consumer, uint64_t since);
 
 /* Leaves as if this process had died: the branch delivers the consumer's messages
@@ -390,8 +390,8 @@ SHMRING_API int shmring_read(const shmring *ring, uint64_t *position, uint64_t e
 			     struct shmring_message *message);
 
 /* Returns the first slot of [first, end), which the caller holds, if each slot there is one
- * message of SHMRING_SLOT_BYTES, so that the range is one array of rows. Returns NULL if it is
- * not, or if messages have checksums to compare. Reads one entry for each run. */
+ * message of SHMRING_SLOT_BYTES, so that the range is one array of rows. Returns NULL for
+ * any other range, and if messages have checksums to compare. Reads only one entry of each run. */
 SHMRING_API const void *shmring_rows(const shmring *ring, uint64_t first, uint64_t end);
 
 /* Returns the memory of the slots in this process, valid until shmring_close(). The slots are mapped
@@ -491,7 +491,7 @@ enum shmring_look {
 
 struct shmring_wait_strategy_info {
 	const char *name; /* name of the strategy in Python and on the command line */
-	enum shmring_look look; /* how it polls, before it sleeps or instead */
+	enum shmring_look look; /* how the strategy polls, before it sleeps or instead of sleeping */
 	bool sleeps; /* sleeps on a futex until it is woken */
 };
 
@@ -507,7 +507,7 @@ SHMRING_API const struct shmring_wait_strategy_info *shmring_describe_wait(uint8
  * more than a second ends with SHMRING_OK, and the next try returns SHMRING_E_NOT_FOUND. A producer
  * that never waits gets this error within a round of the ring. `deadline_ns` is a time of
  * CLOCK_MONOTONIC, at which the functions return SHMRING_TIMEOUT; INT64_MAX means never. After
- * SHMRING_AGAIN the caller may wait again without a try: the next wait misses nothing. */
+ * SHMRING_AGAIN the caller may wait again without a try: no wake-up is lost. */
 SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, int64_t deadline_ns,
 				   uint8_t strategy);
 SHMRING_API int shmring_wait_message(shmring_consumer *consumer, int64_t deadline_ns, uint8_t strategy);
@@ -524,11 +524,11 @@ struct shmring_wait {
 /* Waits with one thread for any of several consumers and producers, of any rings. Returns SHMRING_OK if one of
  * `waits` is ready, with `ready` set in each that is; otherwise SHMRING_AGAIN, SHMRING_TIMEOUT or an error, as
  * shmring_wait_message() does. One sleep watches up to 128 entries, the bell included, or one entry if the kernel
- * has no futex_waitv(2) (before Linux 5.16); if there are more entries, all are looked at every few milliseconds.
- * A signal whose handler has SA_RESTART does not end a sleep on several entries: if the process has such a
- * handler, no sleep exceeds 50 ms. `bell` is NULL, or points to a word: the wait ends with SHMRING_AGAIN once the
- * word is no longer `rung`. A caller that has learned that a consumer is ready must take from the consumer, wait
- * again, or call shmring_consumer_decline(). */
+ * has no futex_waitv(2) (before Linux 5.16). If there are more entries, the function polls all every few
+ * milliseconds. A signal whose handler has SA_RESTART does not end a sleep on several entries: if the process has
+ * such a handler, no sleep exceeds 50 ms. `bell` is NULL, or points to a word: the wait ends with SHMRING_AGAIN
+ * once the word differs from `rung`, the value that the caller read before. A caller that has learned that a
+ * consumer is ready must take from the consumer, wait again, or call shmring_consumer_decline(). */
 SHMRING_API int shmring_wait_any(struct shmring_wait *waits, uint32_t count, const uint32_t *bell, uint32_t rung,
 				 int64_t deadline_ns, uint8_t strategy);
 /* Adds one to `*bell`, and wakes the threads that wait with this bell. */
@@ -554,11 +554,11 @@ SHMRING_API int shmring_wait_released(shmring *ring, uint32_t branch, uint64_t s
 /* CHANGE: edit this for a new counter of participants */
 struct shmring_participant_info {
 	uint32_t seat;
-	uint32_t state; /* 1 in use, 2 dead with leases to deliver again */
+	uint32_t state; /* 1 in use, 2 an orphan: no owner, only messages to deliver again */
 	uint32_t role; /* 0 attached, 1 producer, 2 consumer */
 	uint32_t branch; /* a consumer's branch */
 	uint32_t pid;
-	bool alive; /* the kernel has not dropped the lock of the owner's seat; the owner may be this process */
+	bool alive; /* the owner, which may be this process, still has the lock of its seat */
 	bool stopped; /* alive, but stopped by SIGSTOP or a debugger */
 	uint64_t joined_ns;
 	char name[SHMRING_NAME_BYTES];
@@ -575,7 +575,7 @@ struct shmring_participant_info {
 	uint64_t redelivered; /* messages taken that had been delivered before */
 	uint64_t synced_ns; /* see shmring_count_synced() */
 	uint64_t most_delivered; /* number of the held message that was delivered most often, UINT64_MAX: none */
-	uint32_t deliveries; /* number of deliveries of that message; 256 for more than 255 */
+	uint32_t deliveries; /* number of deliveries of that message; 256 means 256 or more */
 };
 
 /* Describes the participant in a seat. All fields belong to one participant, even if the seat changes
@@ -612,8 +612,9 @@ struct shmring_holder {
 SHMRING_API int shmring_find_holder(const shmring *ring, struct shmring_holder *holder);
 
 /* Describe a holder in a sentence for an error: its process, the messages it holds, their age, and
- * what to do. The three functions describe the holder for which producers wait; the holder for which
- * followers of this branch wait; the holder for which this consumer waits. `text` is cut to `size` bytes. */
+ * what to do. shmring_explain_full() describes the holder for which producers wait, shmring_explain_branch()
+ * the holder for which followers of a branch wait, and shmring_explain_empty() the holder for which a consumer
+ * waits. `text` is cut to `size` bytes. */
 SHMRING_API void shmring_explain_full(const shmring *ring, char *text, size_t size);
 SHMRING_API void shmring_explain_branch(const shmring *ring, uint32_t branch, char *text, size_t size);
 SHMRING_API void shmring_explain_empty(const shmring_consumer *consumer, char *text, size_t size);

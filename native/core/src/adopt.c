@@ -1,4 +1,5 @@
-/* Leases of dead consumers go to living consumers of the same branch: docs/protocol.md, P7.
+/* Leases of orphans (of dead consumers, or handed back) go to living consumers of the same branch:
+ * docs/protocol.md, P7.
  *
  * The leases come before fresh messages, but never block them: if the admin lock cannot be
  * taken, the consumer takes fresh messages, and tries again after a pause. The holder
@@ -12,12 +13,13 @@
 #define LEAST_PAUSE_NS (100 * 1000LL)
 #define LONGEST_PAUSE_NS (50 * 1000 * 1000LL)
 /* Number of times that a consumer of an exclusive branch tries to get the admin lock, NAP_NS apart, before it
- * takes fresh messages: to take them before older ones would break the order, on which its user may rely. */
+ * takes fresh messages. Users of an exclusive branch may rely on the order, and fresh messages taken first break
+ * it. */
 #define EXCLUSIVE_TRIES 20
 #define NAP_NS 50000
 
-/* Strikes range `k` of a dead consumer, which cannot be delivered: its first message is damaged, or no message
- * begins there. Returns true if `status` is an error, which the take then returns. */
+/* Strikes range `k` of a dead consumer, because the range cannot be delivered: its first message is damaged, or no
+ * message begins at its first slot. Returns true if `status` is an error, which the take then returns. */
 static bool undeliverable(shmring_consumer *consumer, struct seat *dead, struct range *known, uint32_t k,
 			  int status)
 {
@@ -28,8 +30,7 @@ static bool undeliverable(shmring_consumer *consumer, struct seat *dead, struct 
 	return status != SHMRING_OK;
 }
 
-/* Returns the number of earlier deliveries after one more. Counting stops at 255: a range has 8 bits for
- * the count. */
+/* Adds one delivery to a count of deliveries. The count stops at 255, because a range has 8 bits for it. */
 static uint32_t once_more(uint32_t before)
 {
 	return before < UINT8_MAX ? before + 1 : before;
@@ -45,8 +46,9 @@ static void give_again(shmring_consumer *consumer, uint64_t lo, uint64_t end, ui
 
 /* Moves the oldest messages that the dead consumer in seat `from` held into this
  * consumer's seat. The lease is recorded in this seat before it is struck from the dead
- * consumer's, and `adopt_from` names that seat in between: if this consumer dies, too, recovery
- * keeps exactly one of the two records. Returns true if *status is the answer of the take. */
+ * consumer's seat. In between, `adopt_from` of this seat names the dead consumer's seat, so that
+ * recovery keeps exactly one of the two records if this consumer dies, too. Returns true if *status is the answer
+ * of the take. */
 static bool adopt_from(shmring_consumer *consumer, uint32_t from, uint32_t max_messages, uint64_t max_slots,
 		       struct shmring_lease *lease, int *status)
 {
@@ -146,8 +148,8 @@ static bool try_admin_lock(shmring_consumer *consumer)
 
 /* Begins to move leases. A consumer that died while it moved a lease must be settled first: its
  * recovery looks up in the orphan's seat which of the two seats has the lease. Leases move only
- * under the admin lock, so the lock's holder sees in one word whether a consumer died while it
- * moved a lease. Returns false if that consumer cannot be settled now. */
+ * under the admin lock, so at most one consumer can have died while it moved a lease, and
+ * `graph.adopter` names that consumer. Returns false if that consumer cannot be settled now. */
 bool leases_move(shmring_consumer *consumer)
 {
 	shmring *r = consumer->ring;
@@ -200,7 +202,8 @@ bool consumer_adopt(shmring_consumer *consumer, uint32_t max_messages, uint64_t 
 		return adopt_later(consumer);
 	}
 	consumer->adopt_after_ns = consumer->adopt_pause_ns = 0;
-	/* The search begins with the orphan of the last adoption: its cost does not grow with the seats. */
+	/* The search begins with the orphan of the last adoption, which often has more leases: the search then
+	 * ends at once, however many seats the ring has. */
 	for (uint32_t n = 0, first = consumer->adopt_seat; n < r->seat_count && !answered; n++) {
 		uint32_t i = (first + n) % r->seat_count;
 		struct seat *dead = &r->seats[i];
@@ -242,10 +245,11 @@ static bool give_returned(shmring_consumer *consumer, uint64_t lo, uint64_t hi, 
 	*end = lo;
 	*status = scan_messages(consumer->ring, lo, same, max_messages, max_slots, end, &messages, &marker);
 	messages += marker && consumer->takes_ends;
-	/* If the first message is damaged or missing, the whole range is given up, as in adopt_from(). */
+	/* If the first message is damaged or missing, all of [lo, same) is given up, as in undeliverable(). */
 	if (*status || *end == lo)
 		*end = same;
-	/* The range stays recorded if removing it would split another range and no entry is free for the rest. */
+	/* The result is ignored: if the removal would split a recorded range, and no entry is free for the second
+	 * part, [lo, *end) stays recorded. */
 	if (*status || !messages) {
 		(void)ranges_remove(consumer->seat, consumer->range, &consumer->ranges_used, lo, *end);
 		consumer_raise_hold(consumer);

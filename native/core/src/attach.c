@@ -8,9 +8,9 @@
 
 #include "cells.h"
 
-/* Locks have a file description of their own. A mapping keeps the description from
- * which it was made open, and a forked child inherits the mapping: with that
- * description the parent's locks would outlive the parent. */
+/* Opens the file once more, because locks need an open file description that no child shares. A forked child
+ * inherits the ring's mapping, and with it the description that was mapped: locks on that description would
+ * outlive the parent. */
 static int open_for_locks(shmring *r, const char *path, int how, int mapped_fd)
 {
 	r->locks = lock_file_open(r, path, how);
@@ -43,7 +43,7 @@ static shmring *ring_new(void)
 	if (madvise(start, page, MADV_WIPEONFORK) == 0)
 		r->owned = 1;
 	else
-		r->owner = getpid(); /* no wiping: is_owned() compares process ids at every call */
+		r->owner = getpid(); /* the kernel cannot wipe pages in children: is_owned() compares ids */
 	return r;
 }
 
@@ -113,8 +113,8 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 			munmap(r->base, r->mapped_bytes);
 	}
 	if (!status) {
-		/* Locks are opened after mapping: lock_file_is() then shows whether the descriptor was lost
-		 * before. */
+		/* Locks are opened after the mapping: open_for_locks() then also notices if `fd` was lost before
+		 * the mapping (closed by other code of this process), and the number is another file's. */
 		status = open_for_locks(r, path, how, fd);
 		if (status)
 			munmap(r->base, r->mapped_bytes);
@@ -129,8 +129,8 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 		status = admin_enter(r);
 		if (!status) {
 			status = handle_seat(r);
-			/* A process that recovers, consumes or drops the orphans' branch attaches even if no seat
-			 * is free. */
+			/* If orphans have the last seats, the handle attaches without a seat: it can free seats,
+			 * when it recovers, or consumes or drops the orphans' branch. */
 			if (status == SHMRING_E_LIMIT && orphans_have_seats(r) && handle_without_seat(r))
 				status = SHMRING_OK;
 			admin_leave(r);
@@ -150,7 +150,8 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 	shmring *r = NULL;
 	int status = attach_file(path, base_name(path), flags, open_flags(flags & SHMRING_READ_ONLY), &r);
 
-	/* gc unlinks under the admin lock: if it came before us, the link is gone. */
+	/* `shmring gc` unlinks a ring under the admin lock. If it did so before this handle got the lock, the file
+	 * has no link any more. */
 	if (!status && !r->read_only && fstat(lock_file_number(r->locks), &st) == 0 && st.st_nlink == 0)
 		status = fail(SHMRING_E_NOT_FOUND, "ring \"%s\" has just been unlinked", r->name);
 	if (status)
@@ -189,7 +190,8 @@ void shmring_close(shmring *r)
 	if (!r)
 		return;
 	if (is_owned(r)) {
-		/* A lent seat is abandoned below, with the seats that are still open. */
+		/* A seat that a producer or a consumer still uses (a lent seat) is abandoned below, with their
+		 * other seats. */
 		if (load_relaxed(&r->seat) != NOBODY && !r->lent && admin_enter_to_leave(r) == SHMRING_OK) {
 			seat_give_back(r, load_relaxed(&r->seat));
 			admin_leave(r);

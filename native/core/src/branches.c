@@ -1,6 +1,6 @@
 /* Functions that change the state of branches, and complete a change whose process died. Every
  * change happens under the admin lock, but producers and consumers read the state without the lock.
- * So each intermediate state of a change holds them back too much, never too little.
+ * So each intermediate state of a change restricts producers and consumers too much, never too little.
  */
 #include "wake.h"
 
@@ -109,8 +109,8 @@ static bool is_deserted_ephemeral(const shmring *r, uint32_t id)
 	return load_relaxed(&branch_at(r, id)->d.options) & BRANCH_EPHEMERAL && living_consumers(r, id) == 0;
 }
 
-/* Corrects each branch's count of orphans, and frees orphans of dropped branches: a process may have died during
- * recovery, before it did so. */
+/* Corrects each branch's count of orphans, and frees orphans of dropped branches. Recovery does both, too, but a
+ * process that recovered may have died before it did. */
 static void repair_orphans(shmring *r)
 {
 	uint32_t orphans[BRANCHES] = {0};

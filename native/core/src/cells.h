@@ -132,9 +132,9 @@ static inline bool is_hole(const shmring *ring, uint64_t sequence)
 
 /* --- a handle ------------------------------------------------------------------- */
 
-/* Returns true in the process that made the handle. If the kernel wipes `owned` in children, `owned` is 1 there
- * and zero in every forked child. Otherwise it is always zero, and `owner` is the id of the process that made the
- * handle. */
+/* Returns true in the process that made the handle. If the kernel wipes `owned` in forked children, `owned` is 1
+ * in that process and 0 in every child. Otherwise `owned` is always 0, and `owner` is the id of the process that
+ * made the handle. */
 static inline bool is_owned(const shmring *ring)
 {
 	return __builtin_expect(ring->owned != 0, 1) || (ring->owner && ring->owner == getpid());

@@ -151,9 +151,9 @@ void publish_aborted(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)
 	publish(entry, lo);
 }
 
-/* Returns true if the claim word once was `at`, evidence that the hole at h ends there. It reads the
- * claim first, then the intents, and publication last: a producer that claimed from `at`
- * keeps its intent there until it has published, so one of the three shows the claim. */
+/* Returns true if the claim word once had the value `at`, which is evidence that the hole at h ends at `at`. If
+ * the claim word is beyond `at` now, a producer has claimed from `at`, and keeps its intent at `at` until it has
+ * published. So the function reads the claim word first, then the intents, and publication last. */
 static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 {
 	uint8_t seat;
@@ -174,8 +174,8 @@ static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 
 /* Returns the length of the hole at h, whose owner is dead; 0 if the length is unknown now because
  * a living producer may be the owner. Several dead producers may have an
- * intent that begins at h: the smallest of their n for which passed_through() finds evidence is right.
- * docs/protocol.md, P3. */
+ * intent that begins at h, but only one of them claimed the hole. The length is the smallest n of these intents
+ * for which passed_through() finds evidence. docs/protocol.md, P3. */
 static uint64_t hole_length(const shmring *r, uint64_t h)
 {
 	uint64_t best = 0;

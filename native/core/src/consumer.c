@@ -1,7 +1,7 @@
 /* Consumers: take, read, release.
  *
- * take:    record the range in the seat (and hold), mark the take pending;
- *          then taken: (t, last taker) -> (end, me) by CAS; then mark it done
+ * take:    mark the take pending; then record the range in the seat, and set its hold if it has none;
+ *          then taken: (t, last taker) -> (end, this seat) by CAS; then mark the take done
  * release: remove the range from the seat; then raise hold
  *
  * takes.c has the state of takes, and how recovery settles it. docs/protocol.md, P5.
@@ -26,8 +26,8 @@ uint64_t shmring_consumer_hold(const shmring_consumer *consumer)
 enum { LOOK_AGAIN = 1, LOOK_FOR_ORPHANS };
 
 /* Moves a branch with drop_oldest past messages that are being overwritten. Returns
- * SHMRING_OVERRUN if the branch lost messages, or LOOK_AGAIN if all of the lost messages lie before its
- * `first`. */
+ * SHMRING_OVERRUN if the branch lost messages, or LOOK_AGAIN if all of the lost messages lie before the
+ * branch's `first`. */
 static int check_overwritten(shmring_consumer *consumer, uint64_t seen)
 {
 	uint64_t t = seen >> 8;
@@ -41,7 +41,8 @@ static int check_overwritten(shmring_consumer *consumer, uint64_t seen)
 	consumer_raise_hold(consumer); /* wakes followers, too */
 	if (!moved)
 		return not_now(SHMRING_CONTENDED);
-	if (first >= next && next < MAX_SEQUENCE) /* a larger `next` is damage: the loop would not end */
+	/* A `next` beyond MAX_SEQUENCE is damage: take_any() would look again for ever. */
+	if (first >= next && next < MAX_SEQUENCE)
 		return LOOK_AGAIN;
 	return consumer_overrun(consumer, first > t && first < next ? first : t, next);
 }
@@ -96,7 +97,7 @@ static bool dead_hold_something(shmring_consumer *consumer)
 /* --- take ---------------------------------------------------------------------- */
 
 /* Marks a take as pending, before its range is recorded. A take that fails removes its range before it
- * ends the mark. So while the mark is set, `taken` tells recovery whether the take succeeded. */
+ * clears the mark. So while the mark is set, `taken` tells recovery whether the take succeeded. */
 static inline void take_begins(struct seat *s, uint64_t t, uint64_t word)
 {
 	store_relaxed(&s->lease.take_lo, t);
@@ -247,7 +248,8 @@ static int reach_first(shmring_consumer *consumer, struct found *found)
 	if (!status && load_relaxed(&b->d.options) & BRANCH_LATER && t < load_relaxed(&b->d.first)) {
 		if (pass_over(consumer, found->seen, found->limit))
 			return LOOK_AGAIN;
-		/* Take nothing from `t` on: a message published there meanwhile lies before `first`. */
+		/* Take nothing: a message that is published at `t` meanwhile lies before `first`, and is not for
+		 * this branch. */
 		found->limit = t;
 	}
 	return status;
@@ -280,7 +282,7 @@ static int pass_no_messages(shmring_consumer *consumer, struct found *found, boo
 		return LOOK_FOR_ORPHANS;
 	/* Leases of dead consumers come before the end: the end waits for them. */
 	if (found->marker && load_relaxed(&consumer->branch->d.orphans)) {
-		consumer_raise_hold(consumer); /* takes back the hold of consumer_stake() */
+		consumer_raise_hold(consumer); /* ends the hold that consumer_stake() has announced */
 		return nothing_yet(consumer);
 	}
 	if (found->marker ? !consumer_at_end(consumer, found->seen, found->end, found->limit, &as_message)

@@ -4,8 +4,8 @@
  * same cache lines from each other for every message, which takes 0.1 us; a push or a take whose cache
  * lines are in its own cache takes a fifth of that. So a producer or consumer that has lost a race
  * pauses, while the other one goes on. The pause is twice as long as the last one if the producer or
- * consumer has pushed or taken fewer than FEW messages since. It holds nothing during the pause,
- * because its claim or its take has been undone.
+ * consumer has pushed or taken fewer than FEW messages since. The lost claim or take is undone before the
+ * pause, so it blocks no other participant.
  */
 #include "core.h"
 

@@ -80,8 +80,9 @@ void copies_close(shmring *r)
 		unmap(r, r->slots);
 }
 
-/* Copies bytes of neighbouring messages. If no consumer of this process holds a neighbour, the neighbour may be
- * overwritten during the copy, and no reader uses its bytes in the copy. */
+/* Copies bytes of neighbouring messages, which lie in the same pages. If no consumer of this process holds a
+ * neighbour, a producer may overwrite the neighbour during the copy: that race is harmless, because no reader uses
+ * those bytes. */
 __attribute__((no_sanitize("thread"))) static void copy_beside(uint8_t *to, const uint8_t *from, size_t n)
 {
 	for (size_t i = 0; i < n; i++)

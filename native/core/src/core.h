@@ -15,7 +15,7 @@
 struct lock_file; /* locks.c */
 
 struct shmring {
-	uint64_t owned; /* 0 in every forked child: see handle_new() and is_owned() */
+	uint64_t owned; /* 0 in every forked child: see ring_new() and is_owned() */
 	struct cursors *cursors;
 	struct seat *seats;
 	struct control *control;
@@ -73,7 +73,7 @@ struct shmring_producer {
 	uint64_t claim_lo;
 	uint64_t claim_n; /* 0: no open claim */
 	uint64_t looked; /* sequence of the claim that last checked the file's name */
-	uint64_t began; /* beginning of the producer's run: `claim` at its opening, or after its last end marker */
+	uint64_t began; /* beginning of the stream: `claim` at the opening, or behind the last end marker */
 	bool interrupted; /* waits must not sleep */
 	struct wait_memory wait;
 	struct contention contention;
@@ -101,7 +101,7 @@ struct shmring_consumer {
 	uint32_t graph_changes; /* value of `graph.changes` when upstream_released was computed */
 	uint64_t upstream_released; /* cached sequence up to which the upstream branches have released */
 	uint64_t heard; /* number of ends of the stream that this consumer need not report any more */
-	uint64_t found; /* number of the branch's ends, with the one that this consumer takes as a message */
+	uint64_t found; /* value for `heard` once this consumer has taken an end marker as a message */
 	bool takes_ends; /* takes ends as messages */
 	uint32_t max_deliveries; /* deliveries of a message before it goes to `dead_letters` */
 	shmring_producer *dead_letters; /* producer of another ring; NULL: messages are delivered for ever */
@@ -113,7 +113,7 @@ struct shmring_consumer {
 	struct deferred deferred; /* releases that await a free entry of `range` */
 	struct deferred returned; /* messages handed back and still held, because no seat was free */
 	bool gives_again; /* `returned` is not empty */
-	uint64_t lost_below; /* messages that came with an orphan's seat are overwritten below this sequence */
+	uint64_t lost_below; /* inherited messages below this sequence are lost: producers may overwrite them */
 	bool woken; /* a wake-up came here: if this consumer takes nothing, it passes the wake-up on */
 	uint32_t waiting; /* threads that wait for messages now */
 	bool interrupted; /* waits must not sleep */
@@ -207,8 +207,8 @@ bool deferred_take_lowest(struct deferred *deferred, uint64_t *lo, uint64_t *hi)
 bool deferred_overlaps(const struct deferred *deferred, uint64_t lo, uint64_t hi);
 void deferred_free(struct deferred *deferred);
 
-/* seats.c: seats and the admin lock. Callers hold the lock, except for seat_alive(), read_seat(), seat_stopped(),
- * name_store() and name_load(). */
+/* seats.c: seats and the admin lock. Only seat_alive(), read_seat(), seat_stopped(), name_store() and
+ * name_load() may be called without the lock. */
 /* The name of a handle's own seat while the seat is not lent. */
 #define ATTACHED_NAME "attached"
 

@@ -166,7 +166,7 @@ static bool open_named(const char *path, const struct header *h, struct draft *d
 				return true;
 			break;
 		}
-		draft_close(d); /* gc found the file before the lock was set: make another file */
+		draft_close(d); /* `shmring gc` found the file before it was locked: make another file */
 	}
 	draft_close(d);
 	return false;
@@ -190,7 +190,7 @@ static bool draft_publish(struct draft *d, const char *path)
 		return linkat(AT_FDCWD, d->path, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
 	if (syscall(SYS_renameat2, AT_FDCWD, d->path, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
 		return true;
-	return (errno == EINVAL || errno == ENOSYS) && link(d->path, path) == 0; /* NFS: no NOREPLACE */
+	return (errno == EINVAL || errno == ENOSYS) && link(d->path, path) == 0; /* NFS has no NOREPLACE */
 }
 
 /* --- contents of a new file ------------------------------------------------------ */
@@ -198,7 +198,8 @@ static bool draft_publish(struct draft *d, const char *path)
 #define CHUNK_BYTES (UINT64_C(64) << 20)
 
 /* Reserves the file's bytes in small calls: if a signal ends a call, tmpfs gives back all bytes that
- * the call has reserved. A call for one page always succeeds. */
+ * the call has reserved. The calls after that are smaller, down to one page, so that frequent signals
+ * do not stop the loop. */
 static int reserve(int fd, uint64_t bytes)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), chunk = CHUNK_BYTES;

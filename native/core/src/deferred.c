@@ -111,8 +111,8 @@ void deferred_put(struct deferred *d, uint64_t lo, uint64_t hi)
 	put(d, hi, lo);
 }
 
-/* Takes out any run. It looks at few entries, because a release has to stay cheap; returns false if all of them
- * are empty. */
+/* Takes out any run. The function looks at few entries, because a release has to stay cheap. Returns false if all
+ * entries that it looks at are empty. */
 bool deferred_take_any(struct deferred *d, uint64_t *lo, uint64_t *hi)
 {
 	for (int n = 0; d->used && n < LEAST_ROOM; n++) {

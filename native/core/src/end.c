@@ -1,4 +1,4 @@
-/* The end of a stream: one marker ends every consumer of every branch, once.
+/* The end of a stream: one marker ends the stream for every consumer of every branch, once.
  *
  * A branch counts the ends that it has reached. A consumer that finds a marker at
  * `taken` first counts the end and then moves `taken` past the marker. So a consumer that
@@ -51,9 +51,9 @@ static bool announce(shmring_consumer *consumer, uint64_t seen, uint64_t end)
 
 		after = at << 8 | (uint8_t)(before + first);
 	} while (after != before && !cas_seq_cst(word, &before, after));
-	/* `ends` is the full count; `ended` has its low 8 bits. Every consumer updates `ends` before it moves
-	 * the branch on, so `ends` lags by at most one. Because `ends` was read before the check above, the CAS
-	 * raises it only once. */
+	/* `ends` is the full count; `ended` has the count's low 8 bits. Every consumer updates `ends` before it
+	 * moves the branch on, so `ends` is at most one too low. The CAS fails if another consumer has raised
+	 * `ends` since it was read above. */
 	if ((uint8_t)ends != (uint8_t)after)
 		(void)cas_seq_cst(&consumer->branch->taken.ends, &ends, ends + 1);
 	return true;
@@ -153,7 +153,8 @@ void consumer_begins(shmring_consumer *consumer)
 
 void shmring_consumer_hear_ends(shmring_consumer *consumer, uint64_t since)
 {
-	if (since < load_relaxed(&consumer->heard)) /* a larger `since` counts an earlier branch's ends */
+	/* A larger `since` comes from an earlier branch of this name, and is ignored. */
+	if (since < load_relaxed(&consumer->heard))
 		store_relaxed(&consumer->heard, since);
 }
 

@@ -100,7 +100,7 @@ static int read_header(int fd, const char *name, uint64_t file_bytes, struct hea
 	if (h->magic != LAYOUT_MAGIC)
 		return fail(SHMRING_E_NOT_A_RING, "\"%s\" is not a shmring ring (no magic at its start)", name);
 	/* CHANGE: edit this for a new version of the layout */
-	/* Compare the major version before the checksum: another one may have another checksum. */
+	/* Compare the major version first: another major version may compute the checksum in another way. */
 	if (h->major != LAYOUT_MAJOR)
 		return fail(SHMRING_E_VERSION,
 			    "ring \"%s\" has layout %u.%u, this library reads %u.x; use the version that made it",

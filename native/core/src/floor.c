@@ -18,8 +18,8 @@
  */
 #include "cells.h"
 
-/* Walks from the boundary `from` over published messages. Returns the first boundary at or
- * after `target`, or the first sequence before it that is not published. */
+/* Walks from `from`, a boundary between messages, over published messages. Returns the first sequence at or after
+ * `target` where a message can begin, or the first unpublished sequence if it lies before `target`. */
 uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
 {
 	uint64_t at = from;

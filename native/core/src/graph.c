@@ -27,7 +27,7 @@ int shmring_find_branch(const shmring *r, const char *name, uint32_t *id)
 	return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch \"%s\"", r->name, name);
 }
 
-/* Returns true if the branch has orphans: leases of dead consumers. */
+/* Returns true if the branch has orphans: seats whose leases await adoption. */
 bool has_orphans(const shmring *r, const char *name)
 {
 	uint32_t id;
@@ -106,16 +106,16 @@ static int place_branch(shmring *r, uint32_t id, const struct shmring_branch_opt
 	if (o->start == SHMRING_AT_SEQUENCE) {
 		if (o->sequence > load_relaxed(&c->claim.v)) {
 			fetch_and_seq_cst(&c->graph.active, ~bit(id));
-			wake_producers(r); /* the branch held the producers for a moment */
+			wake_producers(r); /* producers may have begun to wait for the branch */
 			return fail(SHMRING_E_INVALID,
 				    "ring \"%s\": sequence %llu lies ahead of the producers (%llu)", r->name,
 				    (unsigned long long)o->sequence,
 				    (unsigned long long)load_relaxed(&c->claim.v));
 		}
-		/* The walk ends at a hole, because a branch beyond the hole would not keep the floor from
-		 * passing it. A branch with drop_oldest does not hold the floor at all, so entries could be
-		 * overwritten during a walk here. The branch's first take walks instead, under a hold
-		 * (consumer.c). */
+		/* The walk ends at a hole, because a branch that stands beyond the hole would let the floor pass
+		 * the hole. For a branch with drop_oldest there is no walk here: the branch does not hold the
+		 * floor, so entries could be overwritten during the walk. Its first take walks instead, under
+		 * a hold (consumer.c). */
 		if (!o->drop_oldest)
 			at = walk_runs(r, at, o->sequence);
 	}
@@ -237,8 +237,8 @@ int shmring_unsubscribe(shmring *r, const char *name)
 
 	RETURN_NOT_OK(check_writable(r));
 	RETURN_NOT_OK(admin_enter(r));
-	/* A drop works without a seat, too, and may free one: if this process dies, the state of the branch shows
-	 * the interrupted drop (recovery.c). */
+	/* A drop works without a seat, too: it may be needed to free seats. If this process dies without a seat,
+	 * recovery sees the interrupted drop by the state of the branch (recovery.c). */
 	if (load_relaxed(&r->seat) == NOBODY)
 		(void)handle_seat(r);
 	status = shmring_find_branch(r, name, &id);

@@ -2,7 +2,7 @@
  * of errors.
  *
  * The functions only read shared words, which may change meanwhile: each word was right when it was
- * read, but the words may be from different moments. They run only to make the text of an error.
+ * read, but the words may be from different moments. Texts of errors and displays need no more.
  */
 #include <stdarg.h>
 #include <stdio.h>

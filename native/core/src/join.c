@@ -14,7 +14,9 @@ static int inherit(shmring_consumer *consumer, uint32_t id, const char *name)
 	while (i < r->seat_count &&
 	       (load_relaxed(&r->seats[i].id.state) != SEAT_ORPHAN || load_relaxed(&r->seats[i].id.branch) != id))
 		i++;
-	if (i == r->seat_count) /* recovery has dropped the branch: now a seat is free */
+	/* Without an orphan, a seat is free: recovery in subscribe_locked() dropped the branch with its orphans.
+	 */
+	if (i == r->seat_count)
 		return seat_take(r, ROLE_CONSUMER, name, BRANCHES, &consumer->seat_index);
 	consumer->seat_index = i;
 	consumer->seat = &r->seats[i];
@@ -111,7 +113,7 @@ void shmring_consumer_close(shmring_consumer *consumer)
 {
 	shmring *r;
 
-	if (!consumer || !is_owned(consumer->ring)) /* a child frees nothing: see lock_file_forget() */
+	if (!consumer || !is_owned(consumer->ring)) /* a forked child frees nothing: see lock_file_forget() */
 		return;
 	if (consumer->gives_again) { /* messages that were handed back must not be released */
 		shmring_consumer_abandon(consumer);

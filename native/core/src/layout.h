@@ -105,7 +105,7 @@ enum branch_option {
 	BRANCH_EXCLUSIVE = 1, /* at most one consumer (SC) */
 	BRANCH_EPHEMERAL = 2, /* dropped with its last consumer */
 	BRANCH_DROP_OLDEST = 4, /* producers do not wait for the branch, which loses its oldest messages */
-	BRANCH_LATER = 8, /* was placed before its `first`; consumers pass over messages between the two */
+	BRANCH_LATER = 8, /* was placed before its `first`; consumers pass over messages below `first` */
 };
 
 struct branch_descriptor {
@@ -114,7 +114,7 @@ struct branch_descriptor {
 	uint64_t upstream; /* branches that this one follows; 0: it follows the producers */
 	uint64_t followers; /* branches that follow this one */
 	uint64_t consumers[4]; /* seats of the branch's consumers, orphans included */
-	uint32_t orphans; /* seats of dead owners whose leases await adoption */
+	uint32_t orphans; /* number of orphans: seats without an owner, whose leases await adoption */
 	uint32_t moves; /* counts leases moved between seats, see branch_released() */
 	char name[NAME_BYTES - 8];
 	uint64_t first; /* sequence at which the branch begins; it never gets messages below */
@@ -156,7 +156,7 @@ struct cursors {
 enum seat_state {
 	SEAT_FREE = 0,
 	SEAT_ACTIVE = 1,
-	SEAT_ORPHAN = 2, /* the owner is dead; its leases await adoption */
+	SEAT_ORPHAN = 2, /* no owner; the leases await adoption: of a dead consumer, or handed back */
 };
 
 enum seat_role {
@@ -257,12 +257,12 @@ enum control_flag {
 
 /* Region 5. One entry per slot; meaningful at the first slot of a message. */
 struct control {
-	uint64_t published; /* message_id + 1, stored last with release; 0: never */
+	uint64_t published; /* message_id + 1, stored last, with release; 0: never published */
 	uint64_t time; /* ns, CLOCK_REALTIME */
 	union { /* written and read in one piece */
 		struct {
 			uint32_t length; /* bytes of payload */
-			uint32_t crc; /* CRC32C of the payload; for an end marker: slots since its run began */
+			uint32_t crc; /* CRC32C of the payload; for an end marker: slots since its stream began */
 		};
 		uint64_t payload;
 	};

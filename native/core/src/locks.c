@@ -38,8 +38,7 @@
 struct lock_file {
 	uint64_t descriptor; /* position of the open file description << 32 | number of the descriptor */
 	void *page; /* page of the file, mapped through that open file description */
-	pthread_mutex_t
-	    section; /* guards the fields above against other threads; the admin byte excludes other handles */
+	pthread_mutex_t section; /* guards the fields above and, among this handle's threads, the admin byte */
 	dev_t device;
 	ino_t inode;
 	int flags;
@@ -378,8 +377,8 @@ static int lock_in_section(struct lock_file *f)
 			if (is_ours(f, f->descriptor))
 				return locked ? SHMRING_OK : SHMRING_CONTENDED;
 		}
-		/* find_again() also drops a lock that may have been set. The loop makes a second attempt,
-		 * because the new descriptor may be lost, too. */
+		/* The descriptor is lost. find_again() opens another, and drops a lock that was set through the
+		 * lost one. The loop makes a second attempt, because the new descriptor may be lost, too. */
 		if (!find_again(f) && errno != EBADF)
 			return fail_lost(f);
 	}
@@ -459,7 +458,7 @@ int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
 	struct flock lock;
 	int status = SHMRING_OK;
 
-	if (ask(number_of(descriptor), offset, &lock, F_WRLCK) == LOCKED) /* asking is cheaper than trying */
+	if (ask(number_of(descriptor), offset, &lock, F_WRLCK) == LOCKED) /* cheaper than open_again() and a try */
 		return SHMRING_UNAVAILABLE;
 	pthread_mutex_lock(&files_lock);
 	if (!open_again(f, &descriptor, page)) {

@@ -10,8 +10,8 @@
 #include "cells.h"
 #include "takes.h"
 
-/* Returns true if [lo, hi) can be struck: a range that reaches beyond both ends is split, and its tail needs a
- * free entry. */
+/* Returns true if [lo, hi) can be struck. If [lo, hi) lies in the middle of a recorded range, that range is split,
+ * and its second part needs a free entry. */
 static bool can_strike(const shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
 	bool inside = false;

@@ -2,8 +2,8 @@
  *
  * A lease comes into an orphan in two ways: a living consumer hands it back (nack.c), or recovery
  * merges the ranges of a dead consumer into an orphan that its branch has already (recovery.c).
- * Both record the lease in the orphan before they strike it in the seat that it leaves. adopt_from
- * of that seat marks the time between. docs/protocol.md, P7. */
+ * Both record the lease in the orphan before they strike it in the consumer's seat. In between, adopt_from
+ * of the consumer's seat names the orphan. docs/protocol.md, P7. */
 #include "cells.h"
 #include "takes.h"
 
@@ -88,7 +88,7 @@ void orphan_record(shmring *r, struct seat *s, uint32_t branch, const struct des
 		/* The bit is set after the state: a free seat must not count as a consumer. */
 		fetch_or_seq_cst(&d->consumers[to / 64], UINT64_C(1) << (to % 64));
 	}
-	fetch_add_seq_cst(&d->moves, 1); /* makes branch_released() read again */
+	fetch_add_seq_cst(&d->moves, 1); /* makes branch_released() read all holds again */
 }
 
 /* Returns true if the owner of seat `mover` died while it moved a lease, and is not settled yet. */
@@ -107,8 +107,8 @@ void orphan_merge(shmring *r, struct seat *s, uint32_t index, uint32_t branch)
 	uint32_t before = load_relaxed(mover);
 	struct range known[LEASES];
 
-	/* If another mover died during its move, recovery of that mover looks up the lease in the orphans: no
-	 * orphan may change until then. */
+	/* If another process died while it moved a lease, its recovery will look for the lease in the orphans:
+	 * change no orphan before that. */
 	if (before && before != index + 1 && is_moving(r, before - 1))
 		return;
 	store_relaxed(mover, index + 1);

@@ -305,8 +305,8 @@ static int no_claim(const shmring *r)
 	return fail(SHMRING_E_INVALID, "this producer of ring \"%s\" has no open claim", r->name);
 }
 
-/* Returns the number of slots from `began`, where a run began, to its end marker at `at`. The marker's entry holds
- * this distance in place of a checksum, because the marker has no bytes. docs/protocol.md, P11. */
+/* Returns the number of slots from `began`, where a stream began, to its end marker at `at`. The marker's entry
+ * holds this distance in place of a checksum, because the marker has no bytes. docs/protocol.md, P11. */
 static uint32_t run_behind(uint64_t began, uint64_t at)
 {
 	return at - began < UINT32_MAX ? (uint32_t)(at - began) : UINT32_MAX;
@@ -430,7 +430,7 @@ static int check_parts(const shmring_producer *p, const struct shmring_part *par
 	return SHMRING_OK;
 }
 
-/* Returns the sequence at which the run of part `i` began. */
+/* Returns the sequence at which the stream of part `i` began: after the last end marker before the part. */
 static uint64_t began_before(const shmring_producer *p, const struct shmring_part *parts, uint32_t i)
 {
 	uint64_t at = p->claim_lo, began = p->began;
@@ -467,7 +467,7 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 			crc = shmring_crc32c(0, slot_at(r, seq) + part->shift, part->length);
 		if (part->kind == KIND_END) {
 			crc = run_behind(began_before(p, parts, i), seq);
-			if (began == p->began) /* the claim's last end marker, which the loop meets first */
+			if (began == p->began) /* the claim's last end marker: the loop runs backwards */
 				began = seq + part->slots;
 		}
 		bytes += part->length;

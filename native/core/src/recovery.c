@@ -68,8 +68,8 @@ static bool seat_dead(const shmring *r, uint32_t index)
 	return load_acquire(&r->seats[index].id.state) == SEAT_ACTIVE && !seat_alive(r, index);
 }
 
-/* Returns true if a process without a seat has died while it dropped a branch: no dead seat shows that. Under the
- * admin lock no living process can be dropping one. */
+/* Returns true if a branch is half dropped: no dead seat shows that if the process that dropped the branch had no
+ * seat. If the caller holds the admin lock, that process is dead. */
 static bool is_half_dropped(const shmring *r)
 {
 	for (uint32_t id = 0; id < BRANCHES; id++) {
