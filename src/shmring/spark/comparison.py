@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
-# Spark hashes maps only with this setting: their hash depends on the order of the entries.
-_HASHES_MAPS = "spark.sql.legacy.allowHashOnMapType"
+# Types whose values Spark's hash refuses, or whose nulls it leaves out.
+_NESTED = ("array", "map", "struct", "variant")
 _WAYS = ("off", "on")
 
 
@@ -91,8 +91,7 @@ def compare(make_df: Callable[[], DataFrame], rounds: int = 3) -> Comparison:
         raise TypeError(f"make_df must return a DataFrame, not {made!r}")
     if reasons := status(spark, queries=0)["obstacles"]:
         raise ShmringError(f"no function of this session goes over rings: {'; '.join(reasons)}")
-    with _kept(spark, FUNCTIONS, _HASHES_MAPS):
-        spark.conf.set(_HASHES_MAPS, "true")
+    with _kept(spark, FUNCTIONS):
         digests = {way: _digest(_made(spark, make_df, way)) for way in _WAYS}
         seconds: dict[str, list[float]] = {way: [] for way in _WAYS}
         cpu: dict[str, list[float]] = {way: [] for way in _WAYS}
@@ -115,14 +114,13 @@ def _ratios(found: dict[str, list[float]]) -> list[float]:
 
 
 @contextmanager
-def _kept(spark: SparkSession, *options: str) -> Generator[None]:
-    """Restore some options of a session when the `with` block ends."""
-    before = {option: spark.conf.get(option, None) for option in options}
+def _kept(spark: SparkSession, option: str) -> Generator[None]:
+    """Restore an option of a session when the `with` block ends."""
+    before = spark.conf.get(option, None)
     try:
         yield
     finally:
-        for option, value in before.items():
-            spark.conf.unset(option) if value is None else spark.conf.set(option, value)
+        spark.conf.unset(option) if before is None else spark.conf.set(option, before)
 
 
 def _made(spark: SparkSession, make_df: Callable[[], DataFrame], way: str) -> DataFrame:
@@ -136,18 +134,21 @@ def _digest(frame: DataFrame) -> tuple[int, ...]:
     # Two columns may have the same name.
     named = frame.toDF(*[f"c{place}" for place in range(len(frame.columns))])
     # Hash for each column also whether the value is null, because a hash leaves out nulls.
-    given = [each for name in named.columns for each in (named[name], named[name].isNull())]
-    given += [named[field.name].cast("string") for field in named.schema if _is_nested(field)]
+    given = [named[name].isNull() for name in named.columns]
+    for field in named.schema:
+        column = named[field.name]
+        if field.dataType.typeName() in _NESTED:
+            # JSON tells a null from the text "null"; the other text has all digits of a time.
+            json = functions.to_json(functions.struct(column), {"ignoreNullFields": "false"})
+            given += [json, column.cast("string")]
+        else:
+            given.append(column)
     hashed = functions.xxhash64(*given) if given else functions.lit(0)
     # Whole numbers of 38 digits: the sum of a billion hashes does not overflow.
     total = functions.sum(functions.col("h").cast("decimal(38, 0)"))
     squares = functions.sum(functions.xxhash64("h").cast("decimal(38, 0)"))
     row: Any = named.select(hashed.alias("h")).agg(functions.count("*"), total, squares).first()
     return tuple([int(each or 0) for each in row])
-
-
-def _is_nested(field: Any) -> bool:
-    return field.dataType.typeName() in ("array", "map", "struct")
 
 
 def _is_local(spark: Any) -> bool:

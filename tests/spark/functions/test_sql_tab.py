@@ -276,12 +276,28 @@ def test_compare_runs_both_ways_and_says_whether_the_rows_are_the_same(spark, ca
 
 
 @pytest.mark.parametrize("row", ["{}, {}", "struct({}, {})", "array({}, {})", "map(1, {}, 2, {})"])
-def test_compare_sees_where_nulls_are(spark, set_option, row):
-    set_option(comparison._HASHES_MAPS, "true")
-    rows = [row.format(*order) for order in (("7", "null"), ("null", "7"))]
-    one, other = (comparison._digest(spark.sql(f"select {each}")) for each in rows)
+def test_compare_sees_where_nulls_are(spark, row):
+    assert is_seen(spark, *[row.format(*order) for order in (("7", "null"), ("null", "7"))])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("array(null, 'null')", "array('null', null)"),
+        ("parse_json('[1, null]')", "parse_json('[1, 2]')"),
+        ("struct(parse_json('1'), null)", "struct(parse_json('null'), null)"),
+        ("array(make_interval(1, 2))", "array(make_interval(1, 3))"),
+        ("map(1, timestamp_micros(1))", "map(1, timestamp_micros(2))"),
+    ],
+)
+def test_compare_sees_values_of_types_that_sparks_hash_does_not_tell(spark, one, other):
+    assert is_seen(spark, one, other)
+
+
+def is_seen(spark, *rows):
+    one, other = (comparison._digest(spark.sql(f"select {row}")) for row in rows)
     assert one[0] == other[0] == 1
-    assert one != other
+    return one != other
 
 
 def test_check_and_the_exporter_know_the_workers_of_this_executor(

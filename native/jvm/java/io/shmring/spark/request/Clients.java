@@ -50,7 +50,8 @@ final class Clients {
               return thread;
             });
     for (Runnable sweep : List.<Runnable>of(Clients::closeUnwanted, Clients::closeUnusedRings)) {
-      sweeper.scheduleWithFixedDelay(sweep, LOOK_MILLIS, LOOK_MILLIS, TimeUnit.MILLISECONDS);
+      sweeper.scheduleWithFixedDelay(
+          () -> goOn(sweep), LOOK_MILLIS, LOOK_MILLIS, TimeUnit.MILLISECONDS);
     }
     Runtime.getRuntime().addShutdownHook(new Thread(() -> closeAll(idle -> true)));
     Runtime.getRuntime().addShutdownHook(new Thread(Clients::unlinkAllRings));
@@ -71,14 +72,19 @@ final class Clients {
       found.get().close();
     }
     return new SidecarClient(
-        call.sidecar(), call.replySlots(), Clients::closeOldest, call.waits(), taskCheck);
+        call.sidecar(),
+        call.replySlots(),
+        () -> closeOldest(idle -> true), // for its memory
+        call.waits(),
+        taskCheck);
   }
 
-  /** Closes the client that was idle longest, for its memory; returns false if there is none. */
-  private static boolean closeOldest() {
+  /** Closes the client of these that was idle longest; returns false if there is none. */
+  private static boolean closeOldest(Predicate<Idle> which) {
     Optional<Idle> oldest;
     synchronized (Clients.class) {
-      oldest = Optional.ofNullable(IDLE.pollLast());
+      oldest = IDLE.stream().filter(which).reduce((newer, older) -> older);
+      oldest.ifPresent(IDLE::remove);
     }
     oldest.ifPresent(idle -> idle.client.close());
     return oldest.isPresent();
@@ -107,18 +113,25 @@ final class Clients {
     }
   }
 
+  /** Runs a sweep, and logs its error, because the executor never runs failed work again. */
+  private static void goOn(Runnable sweep) {
+    try {
+      sweep.run();
+    } catch (RuntimeException error) {
+      LOG.warn("not all idle clients and rings could be closed; the others are closed later", error);
+    }
+  }
+
   private static void closeUnwanted() {
     boolean all = SidecarClient.isMemoryShort(); // close all: another process may wait for memory
     closeAll(idle -> all || idle.isUnwanted());
   }
 
   private static void closeAll(Predicate<Idle> which) {
-    List<Idle> closed;
-    synchronized (Clients.class) {
-      closed = IDLE.stream().filter(which).toList();
-      IDLE.removeAll(closed);
+    boolean goesOn = true;
+    while (goesOn) {
+      goesOn = closeOldest(which);
     }
-    closed.forEach(idle -> idle.client.close());
   }
 
   // --- rings of this executor's Python workers, which Spark uses for task after task ------------
