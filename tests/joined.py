@@ -29,6 +29,7 @@ WINDOWS = PythonEvalType.SQL_WINDOW_AGG_PANDAS_UDF
 called = []  # arguments of the calls of plain functions, in order
 
 
+# CHANGE: edit this for a new version of Spark
 def read(kind, udfs, settings, given=None):
     """Read functions as a worker does; each has a type, and places of arguments, and named ones.
 

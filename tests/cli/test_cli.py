@@ -132,6 +132,7 @@ def test_json_has_no_character_that_controls_a_terminal(name: str) -> None:
         ring.consumer("keep", start="earliest", name=f"in{marks}"),
     ):
         out.push(f"text{marks}".encode())
+        # CHANGE: edit this for a new command
         for arguments in (
             ["stat", name],
             ["table", name],

@@ -75,6 +75,7 @@ def test_workers_of_a_local_session_are_of_the_drivers_python(configured, monkey
     assert os.environ["PYSPARK_PYTHON"] == "/there/python"
 
 
+# CHANGE: edit this for a new option of a sidecar
 def test_one_line_sets_plugin_jar_options_and_brings_the_module(configured, module):
     sidecars = {"a": "configured_scorer:score", "b": "configured_scorer:other"}
     options = configured(

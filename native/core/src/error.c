@@ -68,6 +68,7 @@ int fail_errno(const char *what, const char *name)
 {
 	int status = SHMRING_E_SYSTEM;
 
+	/* CHANGE: edit this for a new error */
 	switch (errno) {
 	case ENOENT:
 		status = SHMRING_E_NOT_FOUND;

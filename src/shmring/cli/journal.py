@@ -90,6 +90,7 @@ def run(
     """
     from shmring.durable import Journal, Retention
 
+    # CHANGE: edit this for a new option of a journal
     retention = None
     if max_bytes is not None or max_age is not None or consumed_by:
         retention = Retention(max_bytes=max_bytes, max_age=max_age, consumed_by=consumed_by)

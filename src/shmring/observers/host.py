@@ -30,6 +30,7 @@ from shmring.sidecars.rings import request_at
 
 
 # CHANGE: edit this for a new finding of check
+# CHANGE: edit this for a new metric
 @dataclass(frozen=True)
 class Seen:
     """One look at a ring: its information, its statistics, and the ages of its messages."""
@@ -272,6 +273,7 @@ class _Attached:
         return found
 
 
+# CHANGE: edit this for a new metric
 def _see(attached: _Attached) -> Seen:
     ring = attached.ring
     stats = ring.stats()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from shmring.ring.names import WORKERS
 
+# CHANGE: edit this for a new version of Spark
 _WORKER = b"\0pyspark.worker\0"  # part of a daemon's command line, which its workers keep
 _EXTENSION = "/_shmring."  # part of the path of the extension, which Spark's own workers lack
 # Fields of a line of maps: address range, rights, offset, device, inode, path.

@@ -285,6 +285,7 @@ class Supervisor:
         **options: Unpack[SidecarOptions],
     ) -> None:
         check_sidecar_name(name)
+        # CHANGE: edit this for a new option of a sidecar
         given = checked(SidecarOptions, options)
         self.name = name
         self.target = target

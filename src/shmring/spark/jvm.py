@@ -163,6 +163,7 @@ def configure(
     return builder
 
 
+# CHANGE: edit this for a new version of Spark
 def _is_of_a_server(builder: Any) -> bool:
     """Whether the builder connects to a Spark Connect server that another process has started."""
     return hasattr(builder, "_channel_builder") or _remote(builder).startswith("sc://")

@@ -42,6 +42,7 @@ def _seeming_sparks(code: CodeType) -> CodeType:
     return code.replace(co_filename=str(name), co_consts=tuple(inner))
 
 
+# CHANGE: edit this for a new version of Spark
 def leave_out_of_logs() -> None:
     """Let a record of a user's log name the user's function, or class, that has written it.
 

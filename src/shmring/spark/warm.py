@@ -36,6 +36,7 @@ _RECEIVED = "SHMRING_RECEIVED"
 _JEMALLOC = "JE_ARROW_MALLOC_CONF"
 
 _PACKAGES = ("numpy", "pandas", "pyarrow")
+# CHANGE: edit this for a new version of Spark
 _MODULES = (
     *_PACKAGES,
     "pyarrow.pandas_compat",

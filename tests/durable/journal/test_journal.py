@@ -269,6 +269,7 @@ def test_what_is_no_journal_is_refused_in_our_words(ring: shmring.Ring, tmp_path
         ring.journal(file)
 
 
+# CHANGE: edit this for a new option of a journal
 @pytest.mark.parametrize(
     ("option", "bad"),
     [

@@ -308,6 +308,7 @@ def test_truncating_again_keeps_the_earlier_copies(tmp_path: Path) -> None:
     assert all(data in kept for data in before)
 
 
+# CHANGE: edit this for a new option of a journal
 def test_forgetting_goes_by_size_age_and_what_was_consumed(tmp_path: Path) -> None:
     log = open_log(Disk(), str(tmp_path), segment_bytes=500)
     rng = random.Random(1)

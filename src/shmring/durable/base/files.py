@@ -39,6 +39,7 @@ _POLL_SECONDS = 0.01  # seconds between two attempts to get a lock
 _READ, _WRITE = 0o444, 0o222  # mode bits to read and to write, for owner, group and others
 
 
+# CHANGE: edit this for a new error
 def is_full(error: OSError) -> bool:
     """Return whether the write may succeed once there is more space, or a higher limit."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

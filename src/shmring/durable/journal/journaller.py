@@ -50,6 +50,7 @@ _IDLE = 0.1  # seconds between two checks of stop() and of the retention
 _RETRY = 0.25  # seconds until the next try on a full disk
 
 
+# CHANGE: edit this for a new option of a journal
 @dataclass(frozen=True)
 class Retention:
     """Rules for the segments that a journal may forget: whole segments, and never the newest.
@@ -335,6 +336,7 @@ class Journal(Closing):
         self.messages += len(entries) // ENTRY.size
         return (end - known) * SLOT_BYTES
 
+    # CHANGE: edit this for a new option of a journal
     def _forget(self) -> None:
         if self._retention is None:
             return

@@ -518,6 +518,7 @@ class JournalLog:
             f"put the files back, or begin a journal in another directory"
         )
 
+    # CHANGE: edit this for a new option of a journal
     def forget(self, *, max_bytes: int | None, max_age: float | None, consumed: int | None) -> None:
         """Remove the oldest segments by the rules of :class:`Retention`; never the newest.
 

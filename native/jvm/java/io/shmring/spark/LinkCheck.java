@@ -37,6 +37,7 @@ public final class LinkCheck {
           "SparkNodes$OverOne",
           "SparkNodes$OverTwo");
 
+  // CHANGE: edit this for a new version of Spark
   /** A method of Spark that the nodes override; listed here because no class file refers to it. */
   private static final Member REPLACED =
       new Member(

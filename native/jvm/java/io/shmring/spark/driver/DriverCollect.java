@@ -39,6 +39,7 @@ import scala.Option;
 import scala.reflect.ClassTag$;
 import scala.runtime.BoxedUnit;
 
+// CHANGE: edit this for a new version of Spark
 /**
  * Collects a query's result for the driver's Python, like {@code Dataset.collectAsArrowToPython},
  * but by tasks that write their batches into the driver's files. The end in Python is

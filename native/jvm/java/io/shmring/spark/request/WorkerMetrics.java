@@ -35,6 +35,7 @@ public final class WorkerMetrics {
     }
   }
 
+  // CHANGE: edit this for a new version of Spark
   /** Returns the number of a worker's process; 0 if it is not known, and the worker counts as idle. */
   private static long pid(Object worker) {
     if (worker instanceof ProcessHandle process) {
