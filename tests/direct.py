@@ -21,7 +21,7 @@ LOSES = "MISMATCH|ArrowInvalid"
 ZONED = {DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
 
 # CHANGE: edit this for a new type between Spark and Arrow
-# Each kind of type that the operator takes.
+# Each kind of type that the operator takes: flat types first.
 TYPES = {
     "flag": "id % 2 = 0",
     "tiny": "cast(id % 100 as tinyint)",

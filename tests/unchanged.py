@@ -26,6 +26,7 @@ ADAPTIVE = "spark.sql.adaptive.enabled"
 MOST_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 # CHANGE: edit this for a new version of Spark
+# CHANGE: edit this for a new type between Spark and Arrow
 # Digests of what Spark itself comes to, by its version and the case; SHMRING_RECORD=1 writes them.
 RECORDED = Path(__file__).with_name("golden") / "spark/unchanged.json"
 

@@ -68,6 +68,7 @@ def _nothing_stays_allocated(allocated: Callable[[], int], until: Until) -> Iter
     until(lambda: allocated() <= 0, "the end of what tasks have")
 
 
+# CHANGE: edit this for a new type between Spark and Arrow
 @pytest.mark.parametrize("copy", ["true", "false"])
 def test_every_type_comes_as_it_was_written_or_as_another_that_spark_has(
     name: str, read: Read, copy: str

@@ -212,6 +212,7 @@ int shmring_push(shmring_producer *p, const void *data, size_t length, uint8_t k
 
 /* --- claim -------------------------------------------------------------------------- */
 
+/* CHANGE: edit this for a new option of a ring */
 static int check_claim_size(const shmring *r, uint64_t n)
 {
 	if (n == 0)
@@ -257,6 +258,7 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 	/* Relaxed: if this claim word is old, the CAS fails. Even an old claim word is not below the cached floor,
 	 * because the process that moved the floor there had seen the claim word beyond it. */
 	lo = load_relaxed(&c->claim.v);
+	/* CHANGE: edit this for a new option of a ring */
 	if (__builtin_expect(lo - p->floor > r->capacity - n, 0)) {
 		p->floor = load_acquire(&c->floor.v);
 		if (lo + n > p->floor + r->capacity)
@@ -282,6 +284,7 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 	return (int64_t)lo;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 int64_t shmring_producer_available(shmring_producer *p)
 {
 	shmring *r = p->ring;

@@ -121,6 +121,7 @@ static bool poll_until(const struct waiter *w, enum shmring_look look, int64_t u
 			return true;
 		if (is_interrupted(w) || !pause_between_looks(look))
 			return false;
+		/* CHANGE: edit this for a new wait strategy */
 		if (look != SHMRING_LOOK_SPIN || i % 64 == 0) {
 			int64_t interval = load_relaxed(&w->memory->look_ns) * SPIN_LOOK_SHARE;
 
@@ -230,6 +231,7 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (!how)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no wait strategy %u", w->ring->name,
 			    strategy);
+	/* CHANGE: edit this for a new wait strategy */
 	if (w->consumer && how->look == SHMRING_LOOK_SPIN)
 		keep_away(w->consumer);
 	if (ready(w, w->slots) || (how->look == SHMRING_LOOK_SPIN && !how->sleeps && spin_clockless(w))) {

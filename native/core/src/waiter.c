@@ -40,6 +40,7 @@ bool is_interrupted(const struct waiter *w)
 	return w->interrupted && load_relaxed(w->interrupted);
 }
 
+/* CHANGE: edit this for a new option of a ring */
 static uint64_t floor_needed(const struct waiter *w, uint64_t slots)
 {
 	uint64_t end = load_relaxed(&w->ring->cursors->claim.v) + slots;

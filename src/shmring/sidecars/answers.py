@@ -154,6 +154,7 @@ class ServedRequest:
         self._pushes = pushes
         self.client.add(self)
 
+    # CHANGE: edit this for a new field of a request
     def work(self) -> bool:
         """Publish messages while the ring has room; return True if the answer is complete."""
         while True:

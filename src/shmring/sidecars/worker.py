@@ -307,6 +307,7 @@ class Joint:
         if self._rows >= self._batching.rows:
             self.work()
 
+    # CHANGE: edit this for a new field of a request
     def _fits(self, batch: pa.RecordBatch) -> bool:
         """Whether the batch can be joined to the waiting ones."""
         return (

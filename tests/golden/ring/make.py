@@ -17,6 +17,7 @@ from test_pairs import SCHEMA, produce  # noqa: E402
 MESSAGES = 500
 BATCHES = 5
 
+# CHANGE: edit this for a new version of the layout
 with tempfile.TemporaryDirectory() as folder:
     for kind, schema in (("bytes", None), ("arrow", SCHEMA)):
         path = Path(folder) / kind

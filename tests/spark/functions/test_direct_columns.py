@@ -98,6 +98,7 @@ def test_columns_that_a_file_does_not_have_or_has_once(spark, served, tmp_path):
     check(spark.read.schema(schema).parquet(f"{tmp_path}/at"), name)
 
 
+# CHANGE: edit this for a new type between Spark and Arrow
 @pytest.mark.long
 def test_files_of_orc(spark, served, tmp_path):
     name = served("identity")

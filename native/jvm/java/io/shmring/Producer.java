@@ -249,6 +249,7 @@ public final class Producer extends Handle implements AutoCloseable {
     }
   }
 
+  // CHANGE: edit this for a new option of a ring
   private void checkRoom(long slots) {
     if (slots > ring.info().slots()) {
       throw new RingException(

@@ -101,6 +101,7 @@ public final class SidecarClient implements Client {
     return ReplyRing.isMemoryShort();
   }
 
+  // CHANGE: edit this for a new option of a client
   /**
    * Begins to work for a task.
    *
