@@ -273,8 +273,8 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 /* --- columns over the same memory ---------------------------------------------------- */
 
-/* Columns of the other batch that each column is compared with: a function that drops or adds some columns moves
- * the others by a few places. */
+/* Maximum number of columns of the other batch with which a column is compared. A few are enough: a function that
+ * drops or adds some columns moves the other columns by a few places. */
 #define NEAR 64
 
 /* Returns true if the arrays have the same values because they lie in the same memory. They must have one type. */

@@ -48,7 +48,8 @@ static bool is_one_block(const struct lease *self, const struct shmring_message 
 	return true;
 }
 
-/* Returns the first slot of the lease if it is one array of rows; NULL without an exception if it is not. */
+/* Returns the address of the batch's messages if they form one array, with one full slot for each message. Returns
+ * NULL without an exception if they do not, and NULL with an exception if they cannot be read. */
 static const void *batch_rows(struct lease *self)
 {
 	const struct shmring_message *messages;

@@ -1,4 +1,4 @@
-/* _shmring.Consumer, which users know as Consumer. */
+/* _shmring.Consumer, the class that users import as shmring.Consumer. */
 #include "handle.h"
 
 static int consumer_finish(struct handle *handle)
@@ -7,8 +7,8 @@ static int consumer_finish(struct handle *handle)
 	shmring_consumer *core = self->core;
 
 	self->core = NULL;
-	/* A message that next() took and done() has not released is delivered again, like a lease that is still
-	 * open. */
+	/* Abandoning a consumer delivers its messages again: open leases, messages that could not be handed back,
+	 * and messages that next() took and done() has not released. */
 	if (self->kept || self->taken_count)
 		self->abandoned = true;
 	Py_BEGIN_ALLOW_THREADS if (self->abandoned) shmring_consumer_abandon(core);

@@ -83,7 +83,7 @@ static PyObject *tensor_over(PyObject *op, const Py_buffer *view, int device)
 	return capsule;
 }
 
-/* Reads a tuple (number, number), an argument that libraries pass; None keeps the defaults. */
+/* Reads an argument of __dlpack__() that is a tuple of two integers; None keeps the defaults. */
 static bool parse_pair(PyObject *pair, const char *name, int *first, int *second)
 {
 	if (pair == Py_None)

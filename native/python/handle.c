@@ -6,11 +6,11 @@
 
 #include "handle.h"
 
-/* Lost races that are retried at once before other threads may run. */
+/* Number of retries after lost races before the call lets other threads run. */
 #define CONTENDED_SPIN 32
-/* Nanoseconds for which even a call without a timeout tries again after a lost race. */
+/* Nanoseconds for which a call retries after lost races even if its timeout is over, or was 0. */
 #define CONTENDED_GRACE_NS 10000000
-/* Maximum number of naps, 50 us each, in which close() waits for a thread that was told to let go. */
+/* Maximum number of naps, 50 us each, for which close() waits until other threads unpin the handle. */
 #define MOST_NAPS 2000
 
 static int nap(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), int64_t Py_UNUSED(deadline))
@@ -44,8 +44,8 @@ static void unlink_above(struct handle *handle)
 }
 
 /* Finishes the opening of a handle. `status` is the result of the core, which opened the handle without the GIL.
- * Returns false, with an exception, if the core failed; the handle is gone then. The ring is pinned, but may have
- * been closed meanwhile. */
+ * Returns false, with an exception, if the core failed; the handle is freed then. The caller has pinned the ring,
+ * but another thread may have closed the ring while the core ran: the new handle is then closed, too. */
 bool handle_opened(struct handle *handle, int status)
 {
 	struct handle *below = handle->below;
@@ -62,7 +62,7 @@ bool handle_opened(struct handle *handle, int status)
 		handle->next->link = &handle->next;
 	below->above = handle;
 	handle->link = &below->above;
-	if (below->closed) /* closed during the opening: close_above() did not find this handle */
+	if (below->closed) /* closed meanwhile, and close_above() did not find this handle */
 		(void)handle_close(handle);
 	return true;
 }
@@ -99,9 +99,9 @@ static void close_above(struct handle *handle)
 	}
 }
 
-/* Waits, within close(), until threads of event loops have unpinned this handle: such a thread waits for several
- * handles at a time. The core's handle is closed when the last pin is gone, and the caller may join again as soon
- * as close() returns. */
+/* Waits, within close(), until the threads that wait for this handle among others (threads of event loops) have
+ * unpinned it. Only the last unpin closes the core's handle, and the program may join again as soon as close()
+ * returns. */
 static void stand_by_for_waiters(struct handle *handle)
 {
 	for (int i = 0; i < MOST_NAPS && handle->awaited && handle->awaited_in == getpid(); i++)

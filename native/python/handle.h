@@ -46,7 +46,7 @@ struct handle {
 	bool closed;
 	/* The next three fields are for tasks of an event loop, see wait.c. */
 	uint8_t misses; /* polls in a row that found nothing before a wait; at most MOST_MISSES */
-	uint8_t skips; /* number of waits to come that do not poll first */
+	uint8_t skips; /* how many of the next waits begin without a poll */
 	uint16_t streak; /* calls in a row that did not have to wait */
 	bool visited; /* the ring is closing this handle, and frees it if it is `collected` meanwhile */
 	bool collected;
@@ -57,7 +57,8 @@ struct ring {
 	struct state *state;
 	shmring *core;
 	PyObject *label; /* name of the ring in error messages */
-	/* Functions of the GPU's runtime that has pinned the memory; `unregister` is NULL if none has. */
+	/* Functions of the GPU's runtime that has pinned the ring's memory; `unregister` is NULL if it is not
+	 * pinned. */
 	int (*unregister)(void *);
 	int (*last_error)(void);
 	int pinned_as; /* DLPack device type of the pinned memory */
@@ -71,7 +72,7 @@ struct ring {
 struct iterator {
 	PyObject ob_base;
 	PyObject *over;
-	uint64_t number; /* a consumer's `ends` when the loop began; the batch's next message */
+	uint64_t number; /* consumer's loop: `ends` when the loop began; batch's loop: number of next message */
 };
 
 /* State of a call that tries again: its timeout, and the times when it gives up. */
@@ -238,7 +239,7 @@ enum {
 struct pushing {
 	const void *data;
 	size_t
-	    length; /* bytes of the message, at most UINT32_MAX with `fill`; with `rows`, bytes of their slots */
+	    length; /* bytes of the message (at most UINT32_MAX if `fill` is set), or of the slots of all `rows` */
 	int64_t align; /* byte of the message that lies on a 64-byte boundary; -1: none */
 	void (*fill)(void *to, const void *data); /* writes an aligned message; NULL: `data` is its bytes */
 	const struct rows *rows; /* rows to push instead of `data`, each a message; NULL: one message */
@@ -285,7 +286,7 @@ struct consumer {
 	struct handle handle;
 	shmring_consumer *core;
 	PyObject *branch;
-	PyObject *dead_letters; /* producer that only the core's consumer uses; NULL: none */
+	PyObject *dead_letters; /* producer of the ring for dead letters, for the core only; NULL: none */
 	uint32_t branch_id;
 	uint8_t wait; /* enum shmring_wait_strategy */
 	bool exclusive;
@@ -294,7 +295,7 @@ struct consumer {
 	bool kept; /* some messages could not be handed back: closing the consumer hands them back */
 	uint64_t max_slots; /* most slots of a batch; 0: no bound */
 	uint64_t ends; /* number of ends of the stream that the core has told this consumer of */
-	bool calls; /* waits for several handles are interrupted, so that they look at `ends` */
+	bool calls; /* consumer_ended() has interrupted the waits, so that the threads look at `ends` */
 	struct taken *taken; /* messages that next() took and done() has not released */
 	size_t taken_count;
 	size_t taken_room;
@@ -318,8 +319,8 @@ static inline bool consumer_usable(struct consumer *self)
 	return !self->handle.closed || raise_closed(&self->handle, "consumer");
 }
 
-/* Turns Invalid into Damaged: a message that was taken can be given back, unless something has written over the
- * ring. */
+/* Turns Invalid into Damaged, for calls that give taken messages back. The core answers Invalid if the consumer
+ * does not hold the messages. It does hold taken messages, unless something has written over the ring. */
 static inline int status_of_taken(int status)
 {
 	return status == SHMRING_E_INVALID ? SHMRING_E_DAMAGED : status;

@@ -11,7 +11,8 @@
 
 /* --- extents -------------------------------------------------------------------------------- */
 
-/* The extent of an item's bytes in a file. Python slices arrays of extents in memory and knows their size. */
+/* The extent of an item's bytes in a file. Python code slices arrays of extents, and relies on the size of 16
+ * bytes for each. */
 struct extent {
 	uint64_t offset;
 	uint32_t length;
@@ -32,7 +33,7 @@ static bool get_extents(PyObject *object, Py_buffer *buffer, uint64_t begin, uin
 	return false;
 }
 
-/* An entry of a table in a file; it may lie at any address. */
+/* An entry of a table in a file. It may be unaligned in memory, so entries are copied out before use. */
 struct entry {
 	uint32_t length;
 	uint32_t crc;

@@ -16,8 +16,9 @@ static _Atomic int threads_inside;
 /* Python's PyGILState_Check(), which the limited API lacks; NULL: this Python has none. */
 static int (*has_the_gil)(void);
 
-/* Longest wait for threads inside. A thread takes less: 5 s each to hand back, to leave the branch and to detach,
- * if another process is stopped while it joins or recovers. */
+/* Longest wait for the threads inside. A thread takes at most 15 s: 5 s each to hand messages back, to leave the
+ * branch and to detach. It takes so long only if another process is stopped while that process joins or recovers.
+ */
 #define END_TIMEOUT_NS (20 * INT64_C(1000000000))
 
 static void await_threads_inside(void)

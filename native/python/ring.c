@@ -41,7 +41,7 @@ static void ring_dealloc(PyObject *self)
 	handle_free(&ring->handle);
 }
 
-/* Makes a Ring, which owns the core's handle from here on; the handle is closed if that fails. */
+/* Makes a Ring, which owns the core's handle from here on. Closes the core's handle if the Ring cannot be made. */
 PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core)
 {
 	struct ring *ring = PyObject_New(struct ring, state->ring);
@@ -58,8 +58,8 @@ PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core)
 	return (PyObject *)ring;
 }
 
-/* Gives back the pin of ring_hold(), and returns `result`. Callers have read the error's text before, because
- * closing may write another text. */
+/* Gives back the pin of ring_hold(), and returns `result`. A caller makes the exception of a failed call first:
+ * the last unpin closes the ring, and closing may overwrite the core's error text. */
 static PyObject *let_go_with(struct ring *ring, PyObject *result)
 {
 	(void)handle_unpin(&ring->handle);

@@ -182,9 +182,9 @@ static PyObject *not_taken(struct consumer *self, uint64_t sequence)
 	    self->branch, ring_of(&self->handle)->label, (unsigned long long)sequence);
 }
 
-/* Releases all messages of an exclusive consumer up to `last`. After next(), the consumer may also have read the
- * messages up to available(), which are not taken yet: they are taken here, because only what is taken is
- * released. */
+/* Releases all messages of an exclusive consumer up to `last`. The program may also have read messages after the
+ * one from next(), up to available(). These messages are not taken yet. This function takes them first, because
+ * only taken messages can be released. */
 static PyObject *done_exclusive(struct consumer *self, uint64_t last)
 {
 	struct shmring_branch_info info;

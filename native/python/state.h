@@ -83,7 +83,7 @@ static inline void object_free(PyObject *op)
 int errors_load(struct state *state);
 PyObject *error_class(struct state *state, int status);
 PyObject *error_text(void);
-#define EXPLANATION_BYTES 512 /* for the core's text about the holder of a ring */
+#define EXPLANATION_BYTES 512 /* room for the core's text about the holder that a caller waits for */
 PyObject *raise_with(PyObject *class, PyObject *arguments);
 PyObject *raise_error(struct state *state, int status);
 

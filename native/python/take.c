@@ -45,7 +45,7 @@ static enum retry consumer_retry(struct consumer *self, int status, struct wait_
 		return RETRY_RAISED;
 	}
 	retry = handle_retry(&self->handle, status, waiting, wait_message, 0);
-	if (retry == RETRY_RAISED && !self->handle.closed) /* a signal handler raised: pass a wake-up on */
+	if (retry == RETRY_RAISED && !self->handle.closed) /* the thread takes no message: wake another consumer */
 		shmring_consumer_decline(self->core);
 	return retry != RETRY_RAISED && !consumer_usable(self) ? RETRY_RAISED : retry;
 }

@@ -84,7 +84,7 @@ static bool has_ended(const struct list *list, uint32_t i)
 	return list->waits[i].consumer && ((struct consumer *)list->handles[i])->ends != list->waits[i].slots;
 }
 
-/* Ends the interrupt of consumer_ended(). A closed consumer stays interrupted. */
+/* Ends the interruption of waits that consumer_ended() has begun. A closed consumer stays interrupted. */
 static void answer_call(struct consumer *consumer)
 {
 	if (consumer->calls && !consumer->handle.closed)
@@ -166,7 +166,7 @@ static bool collect(const struct list *list, int status, PyObject *ready)
 	return true;
 }
 
-/* Waits until a handle is ready or the deadline. Returns false with an exception. */
+/* Waits until a handle is ready, the bell rings, or the deadline has passed. Returns false with an exception. */
 static bool wait_in_slices(struct list *list, struct state *state, struct bell *bell, uint32_t rung,
 			   int64_t deadline, uint8_t strategy, PyObject *ready)
 {
@@ -218,7 +218,7 @@ PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 	if (!ready)
 		return NULL;
 	done = add_all(&list, state, args[0], ready);
-	if (done && list.count) { /* does not wait if a handle is closed or has ended */
+	if (done && list.count) { /* does not wait if a handle was closed, or a consumer was told of an end */
 		bool now = PyList_Size(ready) || list.ended;
 
 		done = wait_in_slices(&list, state, bell, (uint32_t)rung, now ? 0 : deadline_after(timeout),
@@ -247,7 +247,7 @@ static struct handle *handle_of(PyObject *module, PyObject *op)
 PyObject *decline(PyObject *module, PyObject *op)
 {
 	if (is_consumer(PyModule_GetState(module), op) && !((struct consumer *)op)->handle.closed)
-		shmring_consumer_decline(((struct consumer *)op)->core); /* a closed one has passed it on */
+		shmring_consumer_decline(((struct consumer *)op)->core); /* closing passes a wake-up on, too */
 	Py_RETURN_NONE;
 }
 
@@ -273,9 +273,9 @@ PyObject *give_up(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 	return NULL;
 }
 
-/* Maximum of `misses`. A miss is a poll before a wait that found nothing. Polling helps if waits are shorter than
- * a thread takes to wake up, which the last polls tell: after n misses in a row, the next 2^n - 1 waits do not
- * poll. */
+/* Maximum of `misses`. A miss is a poll that was made before a wait and found nothing. Polling saves time only if
+ * messages come sooner than a sleeping thread wakes up, and misses show that they come later: after n misses in a
+ * row, the next 2^n - 1 waits do not poll. */
 enum { MOST_MISSES = 6 };
 
 /* should_try(consumer or producer): returns whether to poll for a moment before a wait. */

@@ -94,7 +94,7 @@ _LAZY_NAMES = {"Sidecar": "sidecars", "SidecarClient": "sidecars", "sidecar": "s
 
 
 def __getattr__(name: str) -> Any:
-    """Import the modules that take time to import at their first use."""
+    """Import slow modules when they are first used."""
     if name in _LAZY_MODULES:
         return import_module(f"shmring.{name}")
     if name in _LAZY_NAMES:

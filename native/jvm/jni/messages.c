@@ -84,7 +84,8 @@ NATIVE(jlong, push, jlong producer, jlong data, jint length, jint kind)
 
 #define MOST_AT_ONCE (1 << 20)
 
-/* Copies the bytes of an array in parts, because a garbage collection has to wait for the end of a part. */
+/* Copies the bytes of an array in parts, so that a garbage collection, which cannot begin while a part is copied,
+ * waits only a short time. */
 static void array_copy(JNIEnv *env, jbyteArray from, jint length, void *to)
 {
 	for (jint copied = 0; copied < length;) {
@@ -212,8 +213,8 @@ struct described {
 	uint64_t slots;
 };
 
-/* Describes the message at *at, and moves *at behind it. If the message is damaged, *at moves, too, unless even
- * its length cannot be trusted. */
+/* Describes the message at *at, and moves *at to the end of the message. *at moves past a damaged message, too,
+ * but stays if the message's length cannot be trusted. */
 static int describe_message(const shmring *ring, uint64_t *at, uint64_t end, struct described *described)
 {
 	struct shmring_message message;
@@ -238,7 +239,7 @@ struct taken {
 	uint64_t end;
 	uint64_t messages;
 	uint64_t redelivered;
-	uint64_t read; /* sequence behind the described messages and aborted runs next to them */
+	uint64_t read; /* sequence after the described messages; `end` if no damage cut the description short */
 	struct described described[];
 };
 
@@ -260,7 +261,7 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 	*taken = (struct taken){
 	    .first = lease.first, .end = lease.end, .messages = lease.messages, .redelivered = lease.redelivered};
 	at = taken->read = lease.first;
-	if ((uint32_t)room > lease.messages) /* damage since the take may look like more messages */
+	if ((uint32_t)room > lease.messages) /* else damage may look like more messages than taken */
 		room = (jint)lease.messages;
 	while (count < room &&
 	       (status = describe_message(ring, &at, lease.end, &taken->described[count])) == SHMRING_OK) {
@@ -271,8 +272,7 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 		taken->read = lease.end;
 	else if (count == 0)
 		taken->read = at > lease.first ? at : lease.end;
-	if (count == 0 &&
-	    status == SHMRING_UNAVAILABLE) { /* all messages of the lease read as aborted now: damage */
+	if (count == 0 && status == SHMRING_UNAVAILABLE) { /* slots were damaged since: all read as aborted */
 		(void)shmring_release(from_handle(consumer), lease.first, lease.end);
 		return status;
 	}
@@ -318,7 +318,7 @@ NATIVE(jint, nack, jlong consumer, jlong first, jlong end)
 	return status == SHMRING_CONTENDED ? status : answer(env, status);
 }
 
-/* Returns a text about the holder for which a consumer waits. */
+/* Returns a text about the holder (participant or branch) for which a consumer waits. */
 NATIVE(jbyteArray, explainEmpty, jlong consumer)
 {
 	struct text text;

@@ -1,4 +1,5 @@
-/* Small files whose names other users can know: they are used only if they are this user's own. */
+/* Reads and writes small files in folders that other users may write to. Another user may have put a file of the
+ * same name there, so a file is used only if no other user can have made or changed it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -92,9 +93,10 @@ NATIVE(jbyteArray, readOwn, jbyteArray path, jint mode, jint most)
 	return result;
 }
 
-/* Writes the first bytes of a file of this user, creates the file if there is none, and sets its mode. If the disk
- * has no room, removes a file that was shorter than the content. A file at least as long as the content has its
- * disk space already, so overwriting needs no room. */
+/* Writes `content` at the beginning of a file of this user, and sets the file's mode. Makes the file if there is
+ * none. If the write fails, removes a file that was shorter than the content before (a new file is empty), because
+ * it may now have a part of the content. A file that was at least as long stays: overwriting needs no disk space.
+ */
 NATIVE(void, writeOwn, jbyteArray path, jint mode, jbyteArray content)
 {
 	jsize length = (*env)->GetArrayLength(env, content);

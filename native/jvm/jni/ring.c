@@ -163,7 +163,7 @@ NATIVE(jbyteArray, schemaBytes, jlong ring)
 	return bytes;
 }
 
-/* Returns a text about the holder for which producers on a full ring wait. */
+/* Returns a text about the holder (participant or branch) for which producers on a full ring wait. */
 NATIVE(jbyteArray, explainFull, jlong ring)
 {
 	struct text text;

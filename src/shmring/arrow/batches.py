@@ -277,7 +277,7 @@ def metadata_bytes(message: pa.Buffer) -> int:
 
 
 def _body_offset(stream: pa.Buffer) -> int:
-    """Return the offset of the body of an IPC stream's last message, with which it ends."""
+    """Return the offset of the last message's body in an IPC stream, which ends with this body."""
     *_, last = pa.ipc.MessageReader.open_stream(stream)
     return stream.size - (0 if last.body is None else last.body.size)
 
@@ -447,8 +447,8 @@ def _split_rows(
             yield from _split_rows(part, limit, too_large, views)
 
 
-# Bytes that a column of views may hold beyond twice its used bytes, before it pays to copy the used
-# bytes.
+# Without `tight`, a column of views is copied only if its buffers have more than
+# 2 * (used bytes) + _SMALL bytes: otherwise a copy saves too little.
 _SMALL = 4096
 
 

@@ -44,7 +44,7 @@ class ReaderOptions(TypedDict, total=False):
 
 
 class _Jam:
-    """Detects a jam: a reader waits for producers, which wait for batches that it keeps."""
+    """Detects a jam: a reader waits for a batch, and producers for room that its batches occupy."""
 
     def __init__(self, ring: Ring, label: str, consumer: Consumer) -> None:
         self._ring = ring

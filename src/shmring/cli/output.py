@@ -105,7 +105,7 @@ def as_time(time_ns: int) -> str:
 
 
 def print_lines(text: str) -> None:
-    """Print text without trailing spaces, with which the lines of a table end."""
+    """Print text without trailing spaces: rich fills up the lines of a table with spaces."""
     print("\n".join(line.rstrip() for line in text.splitlines()))
 
 

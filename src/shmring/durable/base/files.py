@@ -491,7 +491,8 @@ class SyncedAhead(ABC):
                 if self._sync_error is None:
                     self._sync()
             except (Damaged, OSError) as error:
-                # The kernel reports a failed write only once; the next sync would seem to succeed.
+                # Keep the error: the kernel reports a failed write only once, and the next sync
+                # would seem to succeed.
                 self._sync_error = error
             if self._sync_error is not None:
                 raise type(self._sync_error)(*self._sync_error.args)
@@ -507,7 +508,7 @@ class SyncedAhead(ABC):
 
 
 def set_aside(disk: Disk, path: str, *, copy: bool = False) -> None:
-    """Rename a file to ``*.broken``, durably; with ``copy`` keep a copy, and leave the file."""
+    """Rename a file to ``*.broken``, or copy it there with ``copy``; return when it is durable."""
     directory, name = os.path.split(path)
     taken = disk.names(directory)
     number, broken = 1, f"{name}.broken"

@@ -92,12 +92,12 @@ class Frame(NamedTuple):
 
     @property
     def payload(self) -> int:
-        """Place in the file where the payload begins."""
+        """Offset in the file at which the payload begins."""
         return self.offset + self.payload_offset
 
     @property
     def payload_end(self) -> int:
-        """Place in the file where the payload ends."""
+        """Offset in the file at which the payload ends."""
         return self.payload + self.payload_bytes
 
 
@@ -214,7 +214,7 @@ class FileFormat:
     def find_witness(
         self, read: Read, start: int, size: int, salt: int, number: int
     ) -> Frame | None:
-        """Find a later frame whose header says that frame `number` was on disk."""
+        """Find a frame from `start` on whose header says that thing `number` was on disk."""
         for offset in offsets_of_frames(read, start, size):
             frame = self.decode_frame(read, offset, size, salt)
             if frame is not None and frame.synced > number:

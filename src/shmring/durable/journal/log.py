@@ -225,9 +225,10 @@ class Segment:
 
 
 class _Clock:
-    """The journal's own time, by which its segments age: the time of its last record, plus the time
-    that has passed since, also while the machine slept. The wall clock would not do, because it may
-    jump either way. Records store this time: a journal that starts again continues from there.
+    """The journal's own time, by which its segments age.
+
+    The time goes on while the machine sleeps, and ignores jumps of the wall clock. Every record
+    stores the time: a journal that starts again continues from the time of the last record.
     """
 
     def __init__(self) -> None:
@@ -337,7 +338,7 @@ class JournalLog:
                 if end is not None:
                     known = allow_gap or bool(segment.after_gap)
                     check_joint(self.directory, end, first, allow_gap=known)
-                if first != names[-1]:  # the newest segment was adopted, and stays open
+                if first != names[-1]:  # _adopt() has read the newest segment already
                     end = segment.find_end()
                     older.append(_Kept(path, end, segment.file.size(), 0))
         self._kept[:0] = older

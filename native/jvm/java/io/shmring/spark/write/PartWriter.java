@@ -60,7 +60,7 @@ abstract class PartWriter implements DataWriter<InternalRow> {
 
   abstract void encode(InternalRow row) throws IOException;
 
-  /** Writes the rows that have not filled a message. */
+  /** Writes the rows that are still in memory to the task's file. */
   abstract void flush() throws IOException;
 
   void add(int length, int align) {
@@ -121,7 +121,7 @@ abstract class PartWriter implements DataWriter<InternalRow> {
     }
   }
 
-  /** Writes rows with one column, which is the message: binary, or text as UTF-8. */
+  /** Writes rows of one column, binary or text: each value (text as UTF-8) is a message. */
   static final class ByteRows extends PartWriter {
     private static final int BUFFER = 1 << 18;
 
@@ -232,8 +232,9 @@ abstract class PartWriter implements DataWriter<InternalRow> {
     }
 
     /**
-     * Collects the pieces of a message, to write them to the file by one call. Columns are not
-     * copied; the bytes between columns are, because the serializer uses its arrays again.
+     * Collects the buffers of a message, so that one call writes them to the file. Direct buffers
+     * (the columns) are kept as they are. Bytes from Java arrays (the metadata and padding between
+     * the columns) are copied, because the serializer may overwrite its arrays after write().
      */
     private static final class Pieces implements WritableByteChannel {
       private final List<ByteBuffer> pieces = new ArrayList<>();

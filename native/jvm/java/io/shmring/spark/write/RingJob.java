@@ -298,7 +298,8 @@ final class RingJob implements AutoCloseable {
         files.parallelStream().forEach(Staging::delete);
         Files.deleteIfExists(folder);
       } catch (DirectoryNotEmptyException error) {
-        remove(folder); // an attempt added its file; each adds one, so the recursion ends
+        // A task attempt added its file after the listing. Each attempt adds one: the recursion ends.
+        remove(folder);
       } catch (NoSuchFileException error) {
         return;
       } catch (IOException error) {

@@ -89,8 +89,8 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
   }
 
   /**
-   * Returns no metrics for a stream: Spark would show zeros, because it never asks the driver. The
-   * stream's progress shows them instead.
+   * Returns no metrics for a stream: Spark's UI would show zeros, because Spark does not collect
+   * the driver's metrics of a stream. The stream's progress shows the counters instead.
    */
   @Override
   public CustomMetric[] supportedCustomMetrics() {
@@ -201,8 +201,10 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
     }
 
     /**
-     * Returns whether an epoch is already in the ring. If the driver was killed between the records
-     * of the claim and of its publication, the claim's sequence shows whether it was published.
+     * Returns whether an epoch is already in the ring. If the driver was killed after it recorded
+     * the epoch's claim and before it recorded the publication, the slot at the claim's sequence
+     * shows whether the claim was published. If that slot was used again since, the option inDoubt
+     * decides.
      */
     private boolean isPublished(SinkRecord record, Ring ring, long epoch) {
       Optional<Entry> last = record.read();
@@ -226,8 +228,9 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
     }
 
     /**
-     * Returns whether the first epoch written to a restored ring is already in the journal. The
-     * query's record was lost with the ring before, so the option inDoubt decides.
+     * Returns whether to skip the first epoch written to a restored ring, because the journal may
+     * have the epoch already. The query's record was lost together with the ring that the restored
+     * ring replaces, so only the option inDoubt can decide.
      */
     private boolean isInJournal(SinkRecord record, Ring ring, long epoch) {
       long first = ring.info().firstSequence();

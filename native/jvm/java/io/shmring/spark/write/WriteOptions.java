@@ -21,8 +21,8 @@ public record WriteOptions(
     String inDoubt)
     implements Serializable {
   /**
-   * Largest value of batchBytes: half of what an int can count. A column's bytes must fit an int,
-   * and a batch may exceed batchBytes by its last row.
+   * Largest value of batchBytes: half of the largest int. The size of a column is an int, and a
+   * batch may exceed batchBytes by its last row: the other half leaves room for that row.
    */
   private static final long MOST_BYTES = 1 << 30;
 
