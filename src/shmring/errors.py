@@ -173,7 +173,7 @@ class NotDurable(ShmringError, TimeoutError):
 
 
 class JournalGap(ShmringError, LookupError):
-    """The journal lacks messages: within it, or between its end and the ring's oldest message."""
+    """Messages are missing within the journal, or between its end and the ring's oldest message."""
 
 
 class PositionNotFound(ShmringError, LookupError):

@@ -39,8 +39,8 @@ _NOT_READY = 600  # error code of EventQuery while the work before the event is 
 _LIBRARIES = {"libcudart": "cuda", "libamdhip64": "hip"}
 _HOST_DEVICES = {"cuda": 3, "hip": 11}  # DLPack's device types for pinned host memory
 _VERSIONS = ("", ".14", ".13", ".12", ".11.0", ".7", ".6")
-# Columns with less than a page between them are copied as one piece. The bytes between them are
-# then in the same mapping: two mappings adjoin, or are at least a page apart.
+# Columns with less than a page (in bytes) between them are copied as one piece. The bytes between
+# the columns are then mapped, too, because memory is mapped in whole pages.
 _GAP = 4096
 _PAUSE = 0.001  # seconds between two checks for copies that are done
 
@@ -72,7 +72,7 @@ class _Runtime:
 
     def function(self, name: str, *arguments: Any, short: bool = False) -> Any:
         library = self._short if short else self._library
-        found = library[self.prefix + name]  # a new object: its argtypes are its own
+        found = library[self.prefix + name]  # each lookup makes a new object, with its own argtypes
         if arguments:
             found.argtypes = arguments
         return found
@@ -135,7 +135,7 @@ _blocks: weakref.WeakKeyDictionary[Ring, list[Pinned]] = weakref.WeakKeyDictiona
 class Pinned:
     """A context manager that unpins a ring at the end of a ``with ring.pin()`` block.
 
-    If several blocks pin one ring, the ring stays pinned until the last block ends, in any order.
+    If several blocks pin one ring, the ring stays pinned until all of these blocks have ended.
     If the ring was pinned before the first block began, the ring stays pinned after the last one.
     """
 
@@ -205,11 +205,12 @@ def _end() -> None:
 class _Copies:
     """Copies under way, each with its event and its source, in the order in which they began.
 
-    The source (a lease or a batch) is released when its copy is done. Beginning a copy releases the
-    sources of all copies that are done. After the last copies, a thread releases the sources,
-    because producers may be waiting for the slots. The thread sleeps while no copy is under way.
-    Else it checks every _PAUSE seconds, and beginning a copy does not wake it up: if it did, the
-    thread would compete for the GIL with the caller, and a copy would take twice as long to begin.
+    The source (a lease or a batch) is released when its copy is done. Beginning a copy also
+    releases the sources of earlier copies that are done. A thread releases the sources if no copy
+    follows, because producers may be waiting for the slots. While no copy is under way, the thread
+    sleeps until one begins. While copies are under way, the thread checks every _PAUSE seconds,
+    and a new copy does not wake it: a woken thread would compete with the caller for the GIL, and a
+    copy would take twice as long to begin.
     """
 
     def __init__(self) -> None:
@@ -304,8 +305,8 @@ def copy_of(leased: Buffer, address: int, stream: object | None) -> Any:
 def to_torch(batch: pa.RecordBatch, device: Any = "cuda", stream: Any = None) -> dict[str, Any]:
     """Copy the columns of an Arrow record batch to a GPU, without waiting for the copy.
 
-    A batch of a ring is usually one copy. Its slots stay leased until the copy is done, even if the
-    batch is no longer referenced. :meth:`Ring.pin` makes the copy fast.
+    A batch from a ring usually takes one copy. Its slots stay leased until the copy is done, even
+    if the batch is no longer referenced. :meth:`Ring.pin` makes the copy fast.
 
     Parameters
     ----------

@@ -167,8 +167,8 @@ def _who(participant: ParticipantRecord) -> str:
 def _kill(participants: Iterable[ParticipantRecord], seen: Seen) -> str:
     """Return the command that kills the participants' processes.
 
-    A process id that is another process here (the participant may be in another PID namespace) is
-    left out; without any id left the command is empty.
+    The command leaves out each process id that names an unrelated process here: the participant may
+    be in another PID namespace. If no id is left, the command is empty.
     """
     pids = dict.fromkeys(participant["pid"] for participant in participants)  # removes duplicates
     reached = [str(pid) for pid in pids if seen.reaches(pid)]
@@ -241,7 +241,7 @@ def _unmoved(
 
 @dataclass(frozen=True)
 class _Branch:
-    """A branch in a look at its ring, and what its findings say."""
+    """A branch as a look at its ring shows it; words and commands for the branch's findings."""
 
     ring: str
     record: BranchLag
@@ -333,7 +333,8 @@ def _journal_behind(branch: _Branch) -> Finding | None:
 
 def _behind(branch: _Branch) -> Finding | None:
     first, *others = branch.consumers
-    # A consumer that is stopped, or holds a message, has a finding of its own.
+    # Report only idle consumers here: another finding reports a consumer that is stopped, or holds
+    # a message.
     idle = all(not c["stopped"] and c["hold"] is None for c in (first, *others))
     if not branch.lag or branch.waited < branch.age or not idle or branch.has_moved:
         return None

@@ -54,7 +54,7 @@ class Seen:
     def due(self, branch: BranchLag) -> int:
         """Return the sequence before which the branch may take messages.
 
-        The branches that come before this one must have released a message first.
+        A branch may take a message only after the branches that it follows have released it.
         """
         upstream = [b["released"] for b in self.stats["branches"] if b["name"] in branch["after"]]
         return min(upstream, default=self.stats["claimed"])
@@ -100,7 +100,7 @@ class RingLook:
     target: str | None = None  # target of the ring's file, if the file is a symbolic link
     owner: int | None = None  # user id that owns the ring's file
     abandoned: bool = False  # True if `shmring gc` would remove the ring
-    left: list[str] = field(default_factory=list[str])  # files that the dead left beside the ring
+    left: list[str] = field(default_factory=list[str])  # files of dead processes beside the ring
 
     @property
     def sidecar(self) -> str | None:
@@ -137,7 +137,7 @@ class HostLook:
     spark: list[SparkWorker]  # workers with functions over rings; none if names were requested
 
     def ring(self, name: str) -> Seen | None:
-        """Return the look at the ring called `name`; None without the ring, or without a look."""
+        """Return what was seen of a ring; None if the ring is missing or could not be read."""
         return next((each.seen for each in self.rings if each.name == name), None)
 
 
@@ -225,8 +225,8 @@ class Observer(Closing):
         same = known is not None and known.inode == file.st_ino
         if known is not None and same and not others_may_write:
             return known
-        # A ring that other users may write to is seen through a private copy, which ages: make a
-        # new copy.
+        # look_on() copies a ring that other users may write to. The copy does not follow the ring's
+        # changes, so make a new copy for each look.
         ring = look_on(path=path) if "/" in name else look_on(name)
         if known is not None:
             known.ring.close()

@@ -1,7 +1,7 @@
 """Rings for Python.
 
-The modules have the handles, names and records of rings, the graph of a ring's branches, and waits
-for several consumers and producers at once.
+The modules contain the handles, names and records of rings, the graph of a ring's branches, and the
+functions that wait for several consumers and producers at once.
 """
 
 from shmring.ring.handle import (

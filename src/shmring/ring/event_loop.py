@@ -56,8 +56,8 @@ _T = TypeVar("_T", bytes, int)
 # that wakes the thread takes one.
 _AT_ONCE = 127
 # Seconds after which a thread without work ends. A thread with work checks at this interval whether
-# its loop was closed: a program may close a loop without ending its generators, which would have
-# stopped the thread.
+# its loop was closed. The loop's shutdown_asyncgens() stops the thread, but a program may close the
+# loop without calling it.
 _IDLE = 1.0
 # Seconds for which a task tries again and again, in turn with the loop's other tasks, if trying
 # succeeded before: about the time it takes to wake the thread, which then wakes the loop.
@@ -234,7 +234,7 @@ class _Watch:
             self._leave(handle, future)
 
     async def _stop_at_the_end(self) -> AsyncGenerator[None]:
-        """End the threads when the loop ends its generators: just before it is closed."""
+        """Stop the threads when the loop's shutdown_asyncgens() ends this generator."""
         try:
             yield
         finally:

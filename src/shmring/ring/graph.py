@@ -232,7 +232,7 @@ class FanOut(Node):
         if self._members:
             for follower in list(self._followers):
                 follower.unfollow(ends)
-        # Dropping the last branch makes its followers follow its upstream.
+        # If the fan-out is empty now, dropping the branch lets its followers follow its upstream.
         upstream = [] if self._upstream is None else self._upstream.ends()
         for ring in [sequence.ring for sequence in node.sequences()][:1]:
             _drop_chain(ring, ends, upstream)

@@ -103,7 +103,7 @@ class Ring(Closing):
                 # finalizer stays until the file is gone: an exception may end the removal half-way.
                 _unlink_own(*finalizer[2])
                 self._unlink.detach()
-        finally:  # even if a signal's handler raises: no second close() will come
+        finally:  # also if a signal's handler raises: close() may not be called again
             self._handle.close()
 
     def keep(self) -> None:
@@ -230,8 +230,8 @@ class Ring(Closing):
         ----------
         branch : name of the branch, 1 to 47 bytes. Every branch sees every message
         start : where a new branch begins. "earliest": with the messages that the ring still holds,
-            also those of an earlier run, with its end marker. "latest": after the last message
-            that is published now; a message with an earlier claim that is still open is not
+            also messages and end markers of earlier runs of the programs. "latest": after the last
+            message that is published now; a message with an earlier claim that is still open is not
             delivered either. A sequence: with the first message at or after this sequence. An
             existing branch continues at its position
         exclusive : allow one consumer only
@@ -393,7 +393,7 @@ class Ring(Closing):
 
     @property
     def floor(self) -> int:
-        """The sequence below which producers may overwrite; it only rises if they need room."""
+        """The sequence below which producers may overwrite; rises only when producers need room."""
         return self.core.floor
 
     def branches(self) -> list[BranchRecord]:

@@ -212,7 +212,7 @@ def reap(path: str, *, dry_run: bool = False) -> tuple[bool, list[str]]:
 
     Returns
     -------
-    whether the ring was removed, and the paths of the companion files that were. A dry run removes
+    whether the ring was removed, and the paths of the removed companion files. A dry run removes
     nothing, and returns the same values
     """
     kept = companions_of(path)
@@ -243,11 +243,11 @@ def _users(path: str) -> list[dict[str, Any]]:
 def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False) -> list[str]:
     """Remove from a folder the companion files of rings that are gone, and unfinished rings.
 
-    With `file` only the companion files of this ring are removed, and unfinished rings.
+    `file` is the name of a ring's file: then companion files of other rings stay.
 
     Returns
     -------
-    the paths that were removed, or would be without `dry_run`
+    the paths that were removed; with `dry_run`, the paths that would be removed
     """
     left = [
         kept.path for kept in _all_kept(folder) if file in (None, kept.file) and not _has_ring(kept)
@@ -293,10 +293,11 @@ def sweep(name: str | None, path: Path | None, *, dry_run: bool) -> Swept:
 def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
     """Unlink the rings whose participants are all dead.
 
-    A ring whose participants closed it, or that none ever attached to, stays: it may be needed
-    later. A temporary ring is unlinked when no living process is attached. The files of Spark's
-    sinks are removed with their ring, and also if the ring is gone already or the job's driver is
-    dead. A ring that a killed process left unfinished is removed, too. No other file is touched.
+    A ring stays if its participants have closed it, or if no process ever attached to it: it may be
+    needed later. A temporary ring is unlinked when no living process is attached. The files of
+    Spark's sinks are removed with their ring, and also if the ring is gone already or the job's
+    driver is dead. A ring that a killed process left unfinished is removed, too. No other file is
+    touched.
 
     Parameters
     ----------
@@ -313,13 +314,15 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
 # --- companion files ------------------------------------------------------------------------------
 
 SINK = "sink"  # kind of companion file: the last epoch that a streaming query began to write
-STAGING = "staging"  # kind of file: rows of a job, whose driver is a participant until the job ends
+STAGING = "staging"  # kind of companion file: rows of a job that has not committed yet
 _KINDS = (SINK, STAGING)
-# Prefix, before a job's id, of the name of the job's participant (see RingJob.java).
+# Prefix, before a job's id, of the participant's name under which the job's driver joins the ring
+# until the job ends (see RingJob.java).
 _JOB_PARTICIPANT = "spark write "
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-# The form of an owner is fixed, so that a file of ring "a-b" is not taken for one of ring "a".
+# The owner in a file's name is always a UUID, so that a file of ring "a-b" is not taken for a file
+# of ring "a".
 _NAME = re.compile(rf"\.shmring-({'|'.join(_KINDS)})-(.+)-({_UUID})")
 _DRAFT = re.compile(rf"\.shmring-new-{_UUID}")
 
@@ -365,7 +368,7 @@ def _companions_of(ring: str) -> list[_Kept]:
 def _all_kept(folder: str) -> list[_Kept]:
     """Return the companion files that this user may remove.
 
-    Another user can give any file the name of a companion file.
+    Other users' files are left out: any user can give a file the name of a companion file.
     """
     found = ((os.path.join(folder, name), _NAME.fullmatch(name)) for name in _listed(folder))
     return [_Kept(path, m[1], m[2], m[3]) for path, m in found if m and _is_ours(path)]

@@ -86,8 +86,9 @@ class BranchLag(BranchRecord):
     lag : slots that the branch has still to take
     waiting : messages that the branch has still to take, up to the first claim that is not
         committed, and messages that it delivers again, because a consumer died with them or handed
-        them back. End markers are not counted. The number is exact up to 65,536 messages, and then
-        estimated from these. Messages published in one run (`push_many`) count as one of the 65,536
+        them back. End markers are not counted. The number is exact up to 65,536 messages; a larger
+        number is an estimate. For this limit, messages of one slot that one call (`push_many`)
+        has published count as one message
     """
 
     lag: int
@@ -119,8 +120,8 @@ class ParticipantRecord(Counters):
     stopped : whether the participant is alive, but stopped by SIGSTOP or a debugger
     orphaned : whether messages of this seat wait to be delivered again: the participant died, or
         the seat has no participant (its pid is 0) and holds messages that were handed back (`nack`)
-    claim, hold : first sequence that the participant has claimed, lowest sequence that it holds;
-        None if there is none
+    claim : first sequence of the claim that the participant has open; None if it has none
+    hold : lowest sequence that the participant holds; None if it holds none
     messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped : counters
     redelivered : messages taken that had been delivered before
     synced_ns : nanoseconds that a journal has spent in syncs
@@ -194,7 +195,7 @@ class RingStats(TypedDict):
 
 
 def most_waiting(stats: RingStats) -> int:
-    """Return how many messages would be lost with the ring: the most that wait for one branch."""
+    """Return how many messages would be lost with the ring: the branches' largest `waiting`."""
     return max((branch["waiting"] for branch in stats["branches"]), default=0)
 
 

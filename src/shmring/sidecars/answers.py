@@ -1,9 +1,10 @@
 """Makes the answers to requests, and publishes each answer when its client's ring has room.
 
 The worker's common case, one batch for one batch, is in worker.py. This module makes all other
-answers: those in several pieces, for slices, for UDFs, for groups. Each answer is a generator of
-messages, which goes on when the client's ring has room; meanwhile the worker serves other clients.
-Between its steps an answer sends signs of life to clients, and checks that a client still waits.
+answers: answers in several pieces, and answers for slices, UDFs and groups. Each answer is a
+generator of messages, which goes on when the client's ring has room; meanwhile the worker serves
+other clients. Between its steps an answer sends signs of life to clients, and checks that a client
+still waits.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class ServedRequest:
         self.lease.release()
 
     def push(self, head: bytes, piece: Piece | None) -> Push:
-        """Return a function that publishes a piece of the answer, or a head without a piece."""
+        """Return a function that publishes `head` (a header) and, if given, a piece after it."""
         client = self.client
         if piece is None:
             return partial(client.producer.push, head, kind=KIND_REPLY, timeout=0)
@@ -339,7 +340,8 @@ class Answers:
                 said, begun = time.monotonic(), time.perf_counter_ns()
             worked += (spent := time.perf_counter_ns() - begun)
             batches = batches_wanted(request.batches, worked, nbytes) if request.batches else 0
-            # A worker may have died because the request had too many batches: ask for one batch.
+            # A redelivered request may have killed a worker because it had too many batches: ask
+            # the client for requests of one batch.
             if request.lease.redelivered:
                 batches = min(batches, 1)
             under_way, held = held, None

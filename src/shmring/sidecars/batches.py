@@ -15,7 +15,8 @@ _WORK = 2_000_000  # nanoseconds that a request should take at most
 # Most batches of a request: with this many, the fixed cost of a request hardly counts.
 _MOST_BATCHES = 64
 MOST_BYTES = 1 << 20  # most bytes of joined answers; target for the bytes of answers to one request
-SMALL = MOST_BYTES // _MOST_BATCHES  # bytes up to which answers do not limit batches_wanted()
+# Most bytes of an answer with which batches_wanted() may still return _MOST_BATCHES.
+SMALL = MOST_BYTES // _MOST_BATCHES
 
 
 def slices(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:
@@ -64,10 +65,11 @@ _WITH_OFFSETS = frozenset(
 
 
 def combined(table: Any) -> Any:
-    """Copy each column of a table into as few arrays as possible; at most one chunk may be empty.
+    """Copy each column of a table into as few arrays as possible.
 
-    A function's result may have empty inner arrays without offsets, over which combine_chunks()
-    crashes. Writing and reading the table adds the offsets.
+    The caller passes at most one chunk without rows. A function's result may have empty inner
+    arrays without offsets, and combine_chunks() crashes on them. Writing the table to a buffer, and
+    reading it again, adds the offsets.
     """
     kinds = enumerate(table.schema.types)
     columns = [i for i, kind in kinds if any(map(_has_offsets, _inner(kind)))]

@@ -291,5 +291,5 @@ class SidecarClient(Closing):
         self._waiting.clear()
         self._close_replies()
         self._requests.close()
-        if self._dead_since is not None:  # the sidecar is dead, and cannot sweep
+        if self._dead_since is not None:  # a dead sidecar cannot remove its own rings
             shmring.gc(request_ring_name(self.name))

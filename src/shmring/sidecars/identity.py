@@ -1,9 +1,10 @@
 """Identity of a sidecar: supervisors share a name only if their identities are equal.
 
 An identity says which code, Python version and options a supervisor's workers have. Each supervisor
-has an entry in the request ring. The name of the entry says whether the supervisor has workers, and
-has its number and its identity. Supervisors that join later have larger numbers. A supervisor that
-replaces others adds a second entry, with the largest number among the supervisors to replace.
+has an entry in the request ring. The entry's name begins with a word that says whether clients
+may expect workers; the supervisor's number and identity follow. Supervisors that join later have
+larger numbers. A supervisor that replaces others adds a second entry, with the largest number
+among the supervisors to replace.
 """
 
 from __future__ import annotations

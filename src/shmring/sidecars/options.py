@@ -90,7 +90,7 @@ class Option:
 
     @property
     def default_words(self) -> str:
-        """The default in words, for help and docstrings; empty for a switch, which is off."""
+        """The default in words, for help and docstrings; empty for a switch, off by default."""
         return f"{self.usual:g}" if isinstance(self.usual, float) else self.default
 
 

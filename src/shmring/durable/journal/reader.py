@@ -79,9 +79,9 @@ _read_schema = functools.lru_cache(maxsize=16)(read_schema)
 class Verified:
     """The contents of a journal: sequences from `first` to `end`, counts, times of its messages.
 
-    `torn` is the number of bytes after the last record. A crash has left these bytes, or a journal
-    is writing them; or they are the newest record, damaged (damage shows only if another record
-    follows).
+    `torn` is the number of bytes after the last valid record. A crash has left these bytes, or a
+    journal is still writing them. They may also be a damaged record: the newest record has no
+    record after it, so its damage looks the same as a record that a crash cut off.
     """
 
     first: int = 0
@@ -116,7 +116,8 @@ def _segments(
     ------
     RingNotFound : there is no journal
     NotARing : `path` is a file
-    JournalGap : the journal begins later, forgets faster than the caller reads, or has a hole
+    JournalGap : the journal begins later, lacks messages between two segments, or deletes old
+        segments faster than the caller reads
     Damaged : a segment overlaps another segment, was renamed, or has an unreadable header
     """
     reached = from_
@@ -135,7 +136,7 @@ def _segments(
         try:
             segment = Segment(disk, segment_path(path, at), last=last)
         except FileNotFoundError:
-            continue  # the journal has forgotten the segment meanwhile
+            continue  # the journal has deleted the segment meanwhile
         except NotBegun:
             return
         with contextlib.closing(segment):
@@ -333,7 +334,8 @@ def restore(
 
     Raises
     ------
-    Locked : a journal is writing to the directory: its messages would have the new ring's numbers
+    Locked : a journal is writing to the directory; the new ring would use the sequences of the
+        journal's next messages a second time
     the errors of :func:`verify` and :func:`shmring.create`
     """
     from shmring.ring import create

@@ -1,12 +1,14 @@
-"""Queues that outlive their process, and have one writer at a time; both kinds use ``base``::
+"""Two kinds of queues that outlive their process; each queue has one writer at a time.
+
+A module uses the modules below it, and both kinds of queues use the package ``base``::
 
     persistent                              append_only
     session     recovery                    |
         line: the items in the queue            |
     transaction_log     data_files          append_only_file
 
-`session` has the two ends that both kinds of queues have.  The module that writes a file describes
-the file's format at the top.
+`session` contains enqueue() and its counterparts for both kinds of queues.  The module that writes
+a file describes the file's format in its docstring.
 """
 
 from shmring.durable.queues.append_only import AppendOnlyQueue

@@ -54,7 +54,7 @@ class AppendOnlyQueue(session.Ends):
     ----------
     path : the file
     position : a position that ``flush`` returned: open its state read-only
-    readonly : open the last state read-only; items are then taken from this view alone
+    readonly : open the last state read-only; dequeue() then changes this view, not the file
     timeout : seconds to wait for another writer; None waits for ever, 0 does not wait
     disk : replacement for the calls of the file system; for tests
 
@@ -132,7 +132,7 @@ class AppendOnlyQueue(session.Ends):
         self._front: list[Piece] = []
         self._rest = commit.front
         self._front_count = commit.front_count
-        # Back stack: its top in the file, and the items that will be written upon it.
+        # Back stack: position of its top in the file, and the items to write on top of it.
         self._back = commit.back
         self._written_count = commit.back_count
         self._packing = Packing()
@@ -193,9 +193,9 @@ class AppendOnlyQueue(session.Ends):
             raise
 
     def _check_names(self) -> None:
-        """Raise if the lock or the file has lost its name.
+        """Raise if the lock file or the queue's file was removed or replaced.
 
-        Without the lock's name a second writer may have opened the queue.
+        If the lock file is gone, a second writer may have opened the queue.
         """
         assert self._owner is not None
         check_names(self._owner, self._file.file)
@@ -252,7 +252,7 @@ class AppendOnlyQueue(session.Ends):
             self._front += [piece]
             self._rest = rest
         elif self._written_count or self._packing.count:
-            # An empty front becomes the reversed back.
+            # The front is empty: the reversed back becomes the new front.
             front, empty = self._reversed_back(), Packing()
             self._front_count = self._written_count + self._packing.count
             self._changed |= self._packing.count > 0
@@ -365,7 +365,7 @@ class AppendOnlyQueue(session.Ends):
             self._file = new
             self._settle(commit)
         except BaseException as error:
-            if made:  # stop the queue: the path may name either file
+            if made:  # stop the queue: the path may name the old or the new file
                 self._failure = error
             raise
         return self.position

@@ -14,7 +14,7 @@ Every number is little-endian::
            0 at the bottom
     16  4  length of the item
     20  4  CRC32C of the item
-    24  4  CRC32C of bytes 0 to 24, begun with that of the file's header
+    24  4  CRC32C of bytes 0 to 24; its start value is the CRC of the file's header
     28  4  zero
 
 Regions follow the header: items and nodes in any order, and the commit that makes them count.  A
@@ -60,7 +60,7 @@ class Held:
         self.data = data
 
     def read(self, nbytes: int, position: int) -> bytes:
-        """Return the bytes at a position."""
+        """Return `nbytes` bytes from a position in the held data."""
         return self.data[position : position + nbytes]
 
 
@@ -71,9 +71,10 @@ class Piece:
     Attributes
     ----------
     extents : extents of the items (see base/items.py)
-    link : position of the first item's node; the other nodes stand before it, side by side.  0
-        while the items have no nodes
-    begin, end : number of items that have been taken, number of items at first
+    link : position of the first item's node; the node of each next item stands directly before it
+        in the file.  0 while the items have no nodes
+    begin : number of items that have been taken from this piece
+    end : number of items in this piece, with the items that have been taken
     """
 
     source: AppendOnlyFile | Held
@@ -144,7 +145,7 @@ class AppendOnlyFile(SyncedAhead):
 
     @staticmethod
     def write_new(disk: Disk, name: str, path: str, base: int) -> AppendOnlyFile:
-        """Write an empty file under a name, to be renamed to `path`."""
+        """Write an empty file called `name`, which the caller renames to `path`."""
         header = _FORMAT.encode_header(os.urandom(8), base)
         file = write_file(disk, name, [header])
         return AppendOnlyFile(disk, path, write=True, file=file)
@@ -248,7 +249,7 @@ class AppendOnlyFile(SyncedAhead):
 
         Returns
         -------
-        the same pieces, as they are in the file now
+        pieces that have the same items, but not those already taken, and refer to the new nodes
 
         Raises
         ------

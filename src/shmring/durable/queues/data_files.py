@@ -85,7 +85,7 @@ class DataFile(SyncedAhead):
     def write(self, file: File, parts: Sequence[Buffer], offset: int) -> None:
         """Write to the part reserved for the caller; `file` is the result of :meth:`open`."""
         file.write(parts, offset)
-        with self._lock:  # keep the file open for the sync: close() may have dropped it meanwhile
+        with self._lock:  # keep the file open for the sync: close() may have let go of it
             self._written = object()
             self._handle = self._handle or file
         self._used(self)
@@ -103,9 +103,9 @@ class DataFile(SyncedAhead):
         self._written = object()
 
     def truncate(self, nbytes: int) -> None:
-        """Set the file's size: cut off unused bytes, or grow over bytes that are being written.
+        """Set the file's size: cut off unused bytes, or reserve bytes that a session still writes.
 
-        The next owner appends after the end, and so does not touch bytes that are being written.
+        The next owner of the queue appends after the file's end, and so after the reserved bytes.
         """
         self.open().truncate(nbytes)
 
@@ -122,7 +122,7 @@ class DataFile(SyncedAhead):
                     self._handle = None
 
     def discard(self, *, may_be_in_use: bool = False) -> None:
-        """Remove the file, whose items are all gone, or put it aside if an item is damaged."""
+        """Remove a file without items, or put it aside as ``*.broken`` if `keep_broken` is set."""
         with self._sync_lock:  # another thread may be syncing the file ahead
             handle, self._handle = self._handle, None
             self._synced = self._written
@@ -212,7 +212,8 @@ class DataFiles:
             if self._closed:
                 raise Closed(f"the queue at {self._directory} was closed; open it again")
             file = self._current or self._create()
-            opened = file.open()  # under the lock: after close(), the file may be another owner's
+            # Open under the lock: after close(), another process may own the queue and this file.
+            opened = file.open()
             offset = file.end
             file.end += nbytes
             file.references += items
@@ -300,7 +301,7 @@ class DataFiles:
             if live is not None and file.number not in live:
                 self._discard(file)
             else:
-                with suppress(Damaged, OSError):  # committed items are on disk already
+                with suppress(Damaged, OSError):  # ignore errors: committed items are synced
                     # Grow the file, so that the next owner appends after the bytes that a session
                     # of this process is still writing.
                     if owned and file.end and file.size() < file.end:

@@ -118,8 +118,8 @@ class PersistentQueue(Closing):
         self.commit = self._group.commit
         # Held while files are written. A thread that needs both locks takes this lock before _lock.
         self._commit_lock = threading.Lock()
-        # Guards _abandoned, _line, _ahead and _next_item; held for moments, and while a block is
-        # read ahead.
+        # Guards _abandoned, _line, _ahead and _next_item; held briefly, at the longest while a
+        # block is read ahead.
         self._lock = threading.Lock()
         self._abandoned: deque[tuple[list[Span], list[Extent]]] = deque()
         self._was_reset = False
@@ -333,7 +333,8 @@ class PersistentQueue(Closing):
             self._write_group(group)
         except NoSpace as error:
             if len(group) > 1:
-                # Commit each one alone: a transaction that only takes items may still succeed.
+                # Commit each transaction alone: one that only takes items may find space in the
+                # log's reserve.
                 for transaction in group:
                     self._commit_group([transaction])
             elif not reclaimed and self._reclaim():
@@ -479,10 +480,10 @@ class PersistentQueue(Closing):
                 raise
 
     def _check_names(self) -> None:
-        """Raise if the lock file or the log has lost its name.
+        """Raise if the lock file or the log was removed or replaced.
 
-        Without the lock file's name a second owner may have opened the queue; without the log's
-        name, nobody can find the transactions that are written.
+        If the lock file is gone, a second owner may have opened the queue.  If the log is gone, the
+        next opening of the queue does not find the transactions that are written to it.
         """
         check_names(self._owner, self._log.file)
 
@@ -523,8 +524,8 @@ class PersistentQueue(Closing):
                 self._check_names()
                 drained = self.files.drained()
                 if drained or (closing and self._log.unchecked):
-                    # The checksums of a transaction cannot be checked once its files are deleted:
-                    # first say in the log that its items are synced, so that they need no check.
+                    # Opening cannot check the items of an unsynced transaction once their data
+                    # files are deleted. So record in the log first that all items are synced.
                     self._log.witness()
                     self.files.discard_drained(drained)
         except NoSpace:
@@ -532,7 +533,7 @@ class PersistentQueue(Closing):
             return
 
     def _should_rewrite(self, size: int) -> bool:
-        """Whether a log beyond this size would get much shorter."""
+        """Whether the log is larger than `size`, and a rewrite would make it much shorter."""
         end = self._log.end
         if end <= size or self._failure is not None:
             return False
@@ -540,8 +541,8 @@ class PersistentQueue(Closing):
             self._adopt()
             live = self._line.count + sum(map(len, self._line.taken))
         # Estimated size of a rewritten log: 120 bytes, and 8 for each item. The estimate is too low
-        # if many items between the remaining items have left the queue. The last condition avoids
-        # a rewrite at every flush then: the log must have grown since the last rewrite.
+        # if the items in the queue are in many separate ranges. Then the first condition stays true
+        # after a rewrite; the second one, that the log has grown, avoids a rewrite at every flush.
         return end > 2 * (120 + 8 * live) and end - self._rewritten_size > size // 2
 
     def _rewrite_log(self) -> None:

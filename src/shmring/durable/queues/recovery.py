@@ -1,7 +1,8 @@
 """Reads a persistent queue's files into memory on opening, and writes a shorter log.
 
-transaction_log.py defines which transactions are valid.  Opening makes each of its decisions
-durable before anything acts on it; after a crash, the next opening decides the same.
+transaction_log.py defines which transactions are valid.  Opening makes each decision
+(to drop a transaction, for example) durable before it acts on the decision, so that an opening
+after a crash decides the same.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ Moved = dict[Run, tuple[DataFile, bytearray]]
 def rewrite(
     disk: Disk, log: TransactionLog, files: DataFiles, live: list[Span], next_item: int
 ) -> tuple[TransactionLog, Moved]:
-    """Replace the log by one transaction that puts the live items, in one step, durably.
+    """Replace the log, in one durable step, by a log with one transaction: it puts the live items.
 
     Items that stand in the log are copied to a data file first.
 

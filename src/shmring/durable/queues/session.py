@@ -182,7 +182,8 @@ class GroupCommit:
 
     Parameters
     ----------
-    commit : commits a group, and finishes each of its members unless it is interrupted
+    commit : function that commits a group of transactions, and calls finish() of each; an interrupt
+        may end it before
     """
 
     def __init__(self, commit: Callable[[list[Transaction]], None]) -> None:
@@ -218,8 +219,8 @@ class GroupCommit:
             if group:
                 self._commit(group)
         finally:
-            # After an interrupt between taking the group and writing it, the next leader commits
-            # the group.
+            # An interrupt has left transactions of the group unfinished: put them back, so that the
+            # next leader commits them.
             left = [each for each in group if not each.done]
             if left:
                 with self._lock:
