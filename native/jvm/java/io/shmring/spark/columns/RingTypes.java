@@ -71,7 +71,10 @@ public final class RingTypes {
     return type;
   }
 
-  /** Refuses views: Spark has type names for views, but no columns that read them. */
+  /**
+   * Refuses Arrow's view types, such as Utf8View: Spark has names for these types, but no columns
+   * that read them.
+   */
   private static void checkViews(Field field) {
     if (field.getType().getTypeID().name().endsWith("View")) {
       throw new IllegalArgumentException("its columns have no " + field.getType());

@@ -18,12 +18,12 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 public final class RootWriter {
   private static final int FIRST_ROWS = 1024;
 
-  /** The most rows of a batch: the next power of two is not an int. */
+  /** The most rows of a batch. The capacity is a power of two, and the next one is not an int. */
   public static final int MOST_ROWS = 1 << 30;
 
   private final VectorSchemaRoot root;
   private final Cells[] columns;
-  // Numbers of the columns whose bytes decide whether a batch is whole.
+  // Numbers of the columns whose bytes are compared with wholeBytes.
   private final List<Integer> counted;
   private final long wholeBytes;
   private final boolean isStruct;
@@ -31,8 +31,8 @@ public final class RootWriter {
   private final Optional<ListVector> list;
   private int capacity;
   private int rows;
-  // Bytes of the rows, about as in Spark's own row format, and of the input rows that are retained
-  // until the answers to these rows come.
+  // Bytes of the rows written, about as many as in Spark's own row format, plus the bytes of the
+  // input rows that are retained until their answers come.
   private long bytes;
   private long mostBytes = Long.MAX_VALUE;
   private int limited; // number of rows written when the limit was set
@@ -50,11 +50,11 @@ public final class RootWriter {
   }
 
   /**
-   * @param counted numbers of the columns that Spark's own batch has
-   * @param wholeBytes bytes of the vectors at which Spark's own batch would be whole
+   * @param counted numbers of the columns that Spark's own batch would have, too
+   * @param wholeBytes bytes of the vectors at which Spark would end its own batch
    * @param isStruct whether all columns are the fields of one struct in Spark's own batch
    * @param like a writer of the same columns; memory for as many rows as it has is allocated at
-   *     once, because memory that is doubled again and again is written twice
+   *     once, because the rows would be copied each time the memory is doubled
    */
   public RootWriter(
       VectorSchemaRoot root,
@@ -207,8 +207,8 @@ public final class RootWriter {
   }
 
   /**
-   * Returns whether Spark would write no further row into its own batch: after each row, Spark
-   * looks at the bytes of its vectors.
+   * Returns whether the batch is whole: because of its bytes, Spark would end its own batch after
+   * the row written last. Spark counts the bytes of its vectors after each row.
    */
   public boolean isWhole() {
     return wholeBytes < Long.MAX_VALUE && mayBeWhole(0) && vectorBytes() >= wholeBytes;
@@ -224,8 +224,8 @@ public final class RootWriter {
   }
 
   /**
-   * Returns whether the batch may be whole after `more` bytes of rows: a row takes at most three
-   * times as much in vectors as in Spark's format.
+   * Returns false if the batch cannot be whole (see {@link #isWhole}) after `more` bytes of rows: a
+   * row takes at most three times as many bytes in vectors as in Spark's row format.
    */
   public boolean mayBeWhole(long more) {
     return 3 * (bytes + more) >= wholeBytes - 64L * (columns.length + 1);
@@ -245,10 +245,10 @@ public final class RootWriter {
     }
   }
 
-  /** One column of a batch that is being written. Make room for a row before it is written. */
+  /** One column of a batch that is being written. The caller makes room before it writes a row. */
   interface Cells {
     /**
-     * @param at number of the row in this batch: one more than the last
+     * @param at number of the row in this batch: one more than in the last call
      */
     void write(InternalRow row, int at);
 
@@ -283,8 +283,8 @@ public final class RootWriter {
   }
 
   /**
-   * Writes a column of a type that neither FlatCells nor ArrayCells take: by Spark's own writer,
-   * value by value, with Arrow's checks.
+   * Writes a column whose type neither FlatCells nor ArrayCells takes. Spark's own writer writes
+   * the values, one by one, with Arrow's checks.
    */
   static final class SparkCells implements RootWriter.Cells {
     private final ArrowFieldWriter writer;

@@ -17,7 +17,8 @@ public final class RowColumns implements AutoCloseable {
 
   private final VectorSchemaRoot root;
   private final RootWriter writer;
-  // A slice of `root`, because Spark's ColumnarToRow closes the columns that it has read.
+  // Columns given out: a slice of `root`, and not `root` itself, because Spark's ColumnarToRow
+  // closes the columns that it has read.
   private Optional<VectorSchemaRoot> given = Optional.empty();
 
   public RowColumns(Schema schema, BufferAllocator allocator) {

@@ -13,17 +13,17 @@ import scala.collection.Iterator;
 
 /**
  * Receives rows from generated code, cell by cell: {@link #begin}, each cell, {@link #end}. The
- * code returns this object as its first row, so that the reader of the rows finds the sink, and
- * again each time {@link #end} returns true. The values of this object as a row serve only to pass
- * cells to Spark's writer.
+ * iterator of the code gives this object instead of rows: once before the first row, so that the
+ * caller gets the sink, and then each time {@link #end} returns true. This object is a row only
+ * because Spark's writer takes a cell from a row.
  *
- * <p>If the code reads rows of columnar batches, and passes some columns on, the sink notes the
- * rows that it receives, and copies these columns itself, many rows at a time: {@link #advance} for
- * each batch, {@link #read} for each row. So the code reads no value that it does not compute with,
- * and each column's dictionary and nulls are looked at once for a batch, not for each row.
+ * <p>If the code reads rows of columnar batches, and passes some columns on unchanged, the sink
+ * copies these columns itself, many rows at a time. For this, the code calls {@link #advance} for
+ * each batch and {@link #read} for each row. The code then reads only the values that it computes
+ * with, and each column's dictionary and nulls are looked at once for a batch, not for each row.
  */
 public final class RowSink extends GenericInternalRow {
-  private static final int MOST_SELECTED = 4096; // rows of a batch of Spark's readers
+  private static final int MOST_SELECTED = 4096; // rows that Spark's file readers put in a batch
 
   // Writer of each column; null if Spark's writer takes the column.
   private final transient FlatCells[] flat;
@@ -37,9 +37,10 @@ public final class RowSink extends GenericInternalRow {
   private final transient int[] selected;
   private transient ColumnarBatch batch; // the batch that the code reads; null if there is none
   private int read; // row of the batch that the code reads
-  private int pending; // number of selected rows, which are the last rows of the present writer
+  // Number of rows in `selected`: the last rows of the present writer, which lack copied columns.
+  private int pending;
   private transient Supplier<RootWriter> next;
-  private transient RootWriter writer; // the writer of the present rows; null before its first row
+  private transient RootWriter writer; // takes the present rows; null until a row begins
   private int row;
   private long rowBytes; // bytes of the present row
   private int batchRows; // most rows of one batch
@@ -77,8 +78,8 @@ public final class RowSink extends GenericInternalRow {
   }
 
   /**
-   * Returns whether the writer of {@link #rows} takes no more rows, because the next row did not
-   * fit.
+   * Returns whether the oldest writer, whose rows {@link #rows} counts, takes no more rows: a later
+   * row has gone to another writer.
    */
   public boolean isFull() {
     return !full.isEmpty();
@@ -169,7 +170,7 @@ public final class RowSink extends GenericInternalRow {
     }
   }
 
-  /** Returns the address of the column's first number. */
+  /** Returns the address of a column's first value, if the column's values have a fixed size. */
   public long values(int column) {
     return values[column];
   }
@@ -185,8 +186,8 @@ public final class RowSink extends GenericInternalRow {
   }
 
   /**
-   * Writes a text. Spark's writer takes texts with 64-bit offsets (if useLargeVarTypes was set when
-   * the query ran).
+   * Writes a text: by FlatCells, or by Spark's writer if the column has 64-bit offsets
+   * (useLargeVarTypes was set when the query ran).
    */
   public void putBytes(int column, UTF8String text) {
     if (flat[column] == null) {
@@ -205,7 +206,7 @@ public final class RowSink extends GenericInternalRow {
     }
   }
 
-  /** Writes a value, as a row holds it, by the column's writer; for types without a method here. */
+  /** Writes a value, in the form that rows have, of a type for which there is no other method. */
   public void put(int column, Object value) {
     update(column, value);
     writer.cells(column).write(this, row);

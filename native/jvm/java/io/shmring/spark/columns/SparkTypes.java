@@ -125,7 +125,7 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
     return new Field(name, arrow, List.of());
   }
 
-  /** Returns the Arrow type of a supported type, without its parts. */
+  /** Returns the Arrow type of a supported type, without the types of its elements or fields. */
   public ArrowType arrow(DataType type) {
     if (type instanceof DecimalType decimal) {
       return new ArrowType.Decimal(decimal.precision(), decimal.scale(), DECIMAL_BITS);

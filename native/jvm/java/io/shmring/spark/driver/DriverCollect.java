@@ -41,9 +41,9 @@ import scala.runtime.BoxedUnit;
 
 // CHANGE: edit this for a new version of Spark
 /**
- * Collects a query's result for the driver's Python, like {@code Dataset.collectAsArrowToPython},
- * but by tasks that write their batches into the driver's files. The end in Python is
- * shmring/spark/driver.py.
+ * Collects a query's result for the driver's Python, like {@code Dataset.collectAsArrowToPython}.
+ * But the tasks write all except their first batches into files that the driver's Python has
+ * opened. shmring/spark/driver.py reads the result.
  *
  * <p>Python reads from the socket: length and bytes of the schema, then the tasks' results in the
  * order of their arrival, and {@link #DONE} if the job succeeds.
@@ -65,14 +65,14 @@ public final class DriverCollect {
 
   private static final byte DONE = 1;
 
-  // Most bytes of batches in one task's result: more bytes come faster by a file.
+  // Most bytes of batches in one task's result. Larger results come faster through a file.
   private static final long MOST_INLINE = 256 * 1024;
 
   // Most bytes of batches in the results of all tasks together, because results go through the
   // driver's heap.
   private static final long MOST_INLINE_OF_ALL = 32 << 20;
 
-  /** Tag by which {@link #generated} finds the stage that it has made for a stage of Spark's. */
+  /** Tag on a stage of Spark's; its value is the stage that {@link #generated} has made for it. */
   private static final TreeNodeTag<WholeStageCodegenExec> GENERATED =
       new TreeNodeTag<>("io.shmring.generated");
 
@@ -118,14 +118,14 @@ public final class DriverCollect {
   }
 
   /**
-   * Begins to collect the frame, by files in memory if there is room for the largest result, else
-   * by the file on disk.
+   * Begins to collect the frame: through files in memory if there is room for the largest result,
+   * else through the file on disk.
    *
    * @param room bytes of memory for the result
    * @param links the driver's files, as {@link CollectTask} takes them, with zero characters
    *     between: a file on disk, then files in memory; empty if there are none
-   * @return three values of Spark: port, secret and server of the socket from which Python reads
-   *     the result
+   * @return port, secret and server of the socket from which Python reads the result, as Spark
+   *     returns them
    */
   public Object[] serve(long room, String links) {
     boolean isSet = settings.contains(MOST_BYTES);
@@ -170,7 +170,7 @@ public final class DriverCollect {
         query,
         Option.apply(ACTION),
         () -> {
-          // Not restored: this thread ends with the action.
+          // The property needs no reset after the action, because this thread ends with the action.
           context.setLocalProperty(QUERY_ID, Long.toString(query.id()));
           return QueryExecution$.MODULE$.withInternalError(
               String.format("The \"%s\" action failed.", ACTION), action);
@@ -212,7 +212,7 @@ public final class DriverCollect {
     synchronized (stage) { // several threads may collect one frame
       return stage
           .getTagValue(GENERATED)
-          // A copy of the stage has the stage's tags, too, but another child.
+          // Compare the child: a copy of a stage keeps the tag, but may have another child.
           .filter(made -> made.child().children().head() == stage.child())
           .getOrElse(
               () -> {

@@ -29,9 +29,12 @@ import scala.Tuple4;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Aggregates of groups, if all of them are Python's. */
+/**
+ * Plans an Aggregate node of a batch query, if all its aggregates are Python functions. Any other
+ * Aggregate node is left to Spark ({@link #isSparks}).
+ */
 record AggregatePlan(Aggregate plan) implements FunctionPlan {
-  /** Returns the keys, aggregates, results computed from both, and child. */
+  /** Returns the keys, the aggregates, the results computed from keys and aggregates, the child. */
   private Tuple4<
           Seq<NamedExpression>, Seq<AggregateExpression>, Seq<NamedExpression>, LogicalPlan>
       parts() {

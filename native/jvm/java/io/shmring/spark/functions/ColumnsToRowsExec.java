@@ -36,11 +36,15 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Turns columns into rows, as Spark's ColumnarToRow does, in two places: above a node's answers,
- * because other extensions replace Spark's class by nodes that only know their own columns (Comet's
- * EliminateRedundantTransitions does); and in a stage that ends in {@link RowsToArrowExec}, where
- * the code tells the sink the batch and the number of each row, because the sink copies the columns
- * that the stage does not change.
+ * Turns columns into rows, as Spark's ColumnarToRow does, but in two places where Spark's class
+ * cannot be used:
+ *
+ * <ul>
+ *   <li>Above a node over rings, because other extensions replace Spark's class by nodes that know
+ *       only their own columns (Comet's EliminateRedundantTransitions does).
+ *   <li>In a stage that ends in {@link RowsToArrowExec}. The sink copies the columns that the stage
+ *       does not change, so the stage's code has to tell the sink each batch and each row's number.
+ * </ul>
  */
 public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode, CodegenSupport {
   private static final String BATCH = ColumnarBatch.class.getName();
@@ -54,9 +58,9 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
   }
 
   /**
-   * Returns the node of this class at or below `node`, with only filters, projections and joins
-   * with broadcast rows above it; empty if there is none. Each row of the stage is then made from
-   * one row of that node's columns, so that a sink can copy the columns.
+   * Returns the node of this class at or below `node`; empty if there is none. The search passes
+   * only filters, projections, and joins with broadcast rows: below them, each row of the stage is
+   * made from one row of the found node's columns, so that a sink can copy these columns.
    */
   static Optional<ColumnsToRowsExec> below(SparkPlan node) {
     if (node instanceof ColumnsToRowsExec rows) {
@@ -67,8 +71,8 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
   }
 
   /**
-   * Returns the plan with a node of this class in place of Spark's ColumnarToRow, if that node is
-   * where {@link #below} searches.
+   * Returns the plan with a node of this class in place of Spark's ColumnarToRow, if {@link #below}
+   * will find the new node there; else the same plan.
    */
   static SparkPlan in(SparkPlan node) {
     if (node instanceof ColumnarToRowExec rows) {
@@ -84,8 +88,9 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
   }
 
   /**
-   * Returns whether a column with the id of one of {@link #below}'s columns is that column,
-   * unchanged. A projection may give the id to a value that it computes: masks of columns do.
+   * Returns whether the column that has this id above `node` is the unchanged column that has this
+   * id in the node found by {@link #below}. A projection that masks a column gives the column's id
+   * to the value that it computes.
    */
   static boolean isPassedOn(SparkPlan node, ExprId column) {
     if (node instanceof ColumnsToRowsExec) {
@@ -95,7 +100,7 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
         && isPassedOn(node.children().apply(place(node)), column);
   }
 
-  /** Returns the columns of a node that are not those of the rows that it passes on. */
+  /** Returns the columns that a node computes, or joins to the rows that it passes on. */
   private static Stream<? extends NamedExpression> made(SparkPlan node) {
     if (node instanceof BroadcastHashJoinExec join) {
       return CollectionConverters.asJava(join.buildPlan().output()).stream();
@@ -114,7 +119,10 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
     return node instanceof FilterExec || node instanceof ProjectExec ? 0 : -1;
   }
 
-  /** Lets the code of the next doProduce() tell a sink the batches and the rows. */
+  /**
+   * Sets the sink to which the code of the next doProduce() tells each batch and each row's number;
+   * empty for none.
+   */
   void tell(Optional<String> sink) {
     this.sink = sink;
   }
@@ -179,8 +187,8 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
     return rows.execute();
   }
 
-  // --- generated code: made by the inner ColumnarToRow, whose parent is this node's parent, unless
-  // --- a sink copies columns
+  // --- generated code: made here if a sink copies columns; else made by the inner ColumnarToRow,
+  // --- which therefore has this node's parent as its own
 
   @Override
   public CodegenSupport parent() {

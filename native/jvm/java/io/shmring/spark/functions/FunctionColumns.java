@@ -15,8 +15,9 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Lets nodes over rings take and give columns, after Spark has put its transitions between columns
- * and rows into the plan. Only nodes over rings and ColumnarToRow take columns from such a node:
- * both are done with a batch when they ask for the next one, and a batch is valid only until then.
+ * and rows into the plan. A batch of a node over rings is valid only until the next batch is asked
+ * for. Therefore only other nodes over rings, and ColumnarToRow, take columns from such a node:
+ * they need no batch for longer.
  */
 public final class FunctionColumns extends ColumnarRule {
   @Override
@@ -38,8 +39,8 @@ public final class FunctionColumns extends ColumnarRule {
   }
 
   /**
-   * Returns a copy of the node over children that give columns instead of rows, where
-   * {@link #generated} finds that faster.
+   * Returns the node, or a copy of it over children that give columns instead of rows if {@link
+   * #generated} finds that this is faster.
    */
   static SparkPlan overGenerated(SparkPlan node) {
     boolean fused = node instanceof CodegenSupport generates && generates.supportCodegen();

@@ -39,18 +39,18 @@ import scala.reflect.ClassTag$;
 import scala.reflect.ClassTag;
 
 /**
- * Executes functions over rings as a node of a plan, functions of a sidecar or of Spark's own
- * Python workers: each task sends its rows over a ring and takes the answers. {@link SparkNodes}
- * has the subclasses.
+ * A node of a plan that executes functions of a sidecar, or of Spark's own Python workers, over
+ * rings: each task sends its rows over a ring and takes the answers. {@link SparkNodes} has the
+ * subclasses.
  */
 public abstract sealed class FunctionNode extends SparkPlan
     permits SparkNodes.OverOne, SparkNodes.OverTwo {
   private final Work work;
-  private final Seq<Object> components; // components of the work
+  private final Seq<Object> components; // values of the record components of the work
   final boolean givesColumns;
   private final Seq<SparkPlan> children;
-  // Settings when this node was made, for functions whose node in Spark reads its settings then:
-  // functions of groups and cogroups, and UDTFs.
+  // Settings at the time when this node was made. Functions of groups and cogroups, and UDTFs, use
+  // them, because Spark's own nodes of these functions read the settings when they are made.
   final Settings whenMade = Settings.of(conf());
   private transient Metrics metrics;
 
@@ -58,7 +58,7 @@ public abstract sealed class FunctionNode extends SparkPlan
    * The parameters are the values that productElement() returns, because Spark copies a node by
    * passing these values to a constructor of the node's class.
    *
-   * @param components components of the work
+   * @param components values of the record components of the work
    * @param givesColumns whether the node above takes batches of columns, each valid until the next
    */
   FunctionNode(
@@ -72,7 +72,7 @@ public abstract sealed class FunctionNode extends SparkPlan
     this.children = children;
   }
 
-  /** Makes the node of a work, of a class that Spark's rules look for. */
+  /** Makes the node of a work. {@link SparkNodes} says why different works need several classes. */
   static FunctionNode of(Work work, List<SparkPlan> children) {
     Seq<Object> components = seq(components(work));
     Class<? extends Work> kind = work.getClass();
@@ -91,7 +91,7 @@ public abstract sealed class FunctionNode extends SparkPlan
     return work;
   }
 
-  /** Returns the components of a work, in their order. */
+  /** Returns the values of a work's record components, in their order. */
   static List<Object> components(Work work) {
     List<Object> components = new ArrayList<>();
     try {
@@ -243,8 +243,9 @@ public abstract sealed class FunctionNode extends SparkPlan
   }
 
   /**
-   * Whether each batch of a child that gives columns becomes one batch of the functions. False for
-   * a node over rings, whose batches end at other rows than those of Spark's own nodes.
+   * Whether each batch of a child that gives columns becomes one batch of the functions. False if
+   * the child is a node over rings: its batches do not end at the same rows as the batches of
+   * Spark's own node would.
    */
   private boolean keepsBatches(SparkPlan columns) {
     return work.keepsBatches() && columns.supportsColumnar() && !(columns instanceof FunctionNode);
@@ -317,7 +318,7 @@ public abstract sealed class FunctionNode extends SparkPlan
     return ClassTag$.MODULE$.apply(givesColumns ? ColumnarBatch.class : InternalRow.class);
   }
 
-  /** Returns the work of each task; the maker makes the task's input, of rows or of columns. */
+  /** Describes the work of each task. `input` makes the task's input, from rows or from columns. */
   private <T, R> FunctionTask<T, R> task(
       Signature signature, Input.Maker<T> input, FunctionTask.Output<R> output) {
     return new FunctionTask<>(work.call(this), signature, input, output, known());

@@ -26,13 +26,14 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * A logical plan that may call Python functions. Each implementation serves one class of Spark's
- * plans, or several. It contains the {@link Work} of the node that replaces the plan: one record if
- * Python workers execute the functions, and another one if a sidecar may execute them.
+ * A logical plan that may call Python functions. Each implementation serves one or several classes
+ * of Spark's plans. Each file of an implementation also contains the {@link Work} of the node that
+ * replaces the plan: one record for Python workers, and another one if a sidecar may execute the
+ * functions.
  */
 interface FunctionPlan {
   // CHANGE: edit this for a new kind of Python function
-  /** Spark's classes of plans that call functions. No other place names them. */
+  /** Table of Spark's plan classes that call functions. No other code lists these classes. */
   List<Row<?>> ROWS =
       List.of(
           new Row<>(ArrowEvalPython.class, UdfPlan::new),
@@ -94,7 +95,7 @@ interface FunctionPlan {
 
   /**
    * Returns the Python functions that the plan calls. Call {@link #isSparks} first: if it returns
-   * false, there is at least one, and all aggregates or windows of the plan are Python functions.
+   * false, the plan calls at least one Python function, and no other aggregates or windows.
    */
   List<? extends PythonFuncExpression> functions();
 

@@ -14,9 +14,9 @@ import scala.collection.immutable.Seq;
 /**
  * Plans two kinds of functions: calls of a sidecar (shmring.spark.through(...) and shmring's UDFs),
  * which the JVM makes without a Python worker, and ordinary Python functions, which Spark's workers
- * execute with batches over rings. Everything else is left to Spark's planner. If a mapInArrow of a
- * sidecar is left to Spark, Spark's Python workers ask the sidecar. The reason is appended to the
- * functions' names, where explain() shows it.
+ * execute with batches over rings. Everything else is left to Spark's planner, and the reason is
+ * appended to the functions' names, where explain() shows it. If a mapInArrow of a sidecar is left
+ * to Spark, Spark's Python workers send the batches to the sidecar.
  */
 public final class FunctionStrategy extends SparkStrategy {
   /** Setting: if false, all plans are left to Spark's planner. */

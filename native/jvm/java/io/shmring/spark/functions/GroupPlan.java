@@ -63,7 +63,7 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
         .or(() -> SparkTypes.unsupported(plan.schema()));
   }
 
-  /** Returns the types of the columns that are sent of each child. */
+  /** Returns, for each child, the types of the columns that are sent. */
   private Stream<StructType> sent(GroupWork groups) {
     return IntStream.range(0, keys.size())
         .mapToObj(i -> groups.side(i, plan.children().apply(i).output()).sent());
@@ -87,10 +87,10 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
     Seq<Seq<Attribute>> keys();
 
     /**
-     * Returns the columns that are sent of a child.
+     * Returns the columns of a child that are sent.
      *
-     * @param output the child's columns; if there are two children, Spark has put the keys before
-     *     the frame's own columns, which may contain the keys again
+     * @param output the child's columns; if there are two children, Spark has put the grouping keys
+     *     first, then all columns of the frame, which may contain the keys again
      */
     GroupedSide side(int child, Seq<Attribute> output);
 
@@ -199,7 +199,7 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
       return PythonCalls.ofFrames(function, places, artifacts, node.whenMade);
     }
 
-    /** {@inheritDoc} The columns that Spark's own node sends are sent. */
+    /** {@inheritDoc} They are the columns that Spark's own node would send. */
     @Override
     public GroupedSide side(int child, Seq<Attribute> output) {
       Seq<Attribute> by = keys.apply(child);

@@ -15,8 +15,8 @@ import scala.PartialFunction$;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Appends the reason why functions are left to Spark to their names, where explain() shows it.
- * shmring.spark.status() in Python calls the public methods.
+ * Marks functions that are left to Spark: appends the reason to the function's name, which
+ * explain() shows. shmring.spark.status() in Python calls the public methods.
  */
 public final class LeftToSpark {
   private static final String BEGINS = " [Spark's own way: ";

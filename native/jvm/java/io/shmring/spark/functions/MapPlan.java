@@ -33,7 +33,10 @@ record MapPlan(
     return List.of(function);
   }
 
-  /** If the sidecar cannot execute the function, lets Spark's Python workers ask the sidecar. */
+  /**
+   * {@inheritDoc} If the JVM cannot send the batches to the sidecar, Spark's Python workers send
+   * them.
+   */
   @Override
   public Optional<SparkPlan> ofSidecar(Function<LogicalPlan, SparkPlan> later) {
     return FunctionPlan.sidecar(function).flatMap(call -> ofSidecar(call, later));

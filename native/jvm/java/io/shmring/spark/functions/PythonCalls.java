@@ -48,7 +48,8 @@ final class PythonCalls {
   private static final Set<String> TOLD = ConcurrentHashMap.newKeySet();
 
   // CHANGE: edit this for a new version of Spark
-  // Setting of Spark, since 4.3: Arrow's UDFs get the batches of a child that gives columns.
+  // Setting of Spark, since 4.3: if true, a UDF with Arrow gets each batch of a child that gives
+  // columns as it is.
   private static final String COLUMNAR_INPUT =
       "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
 
@@ -130,8 +131,8 @@ final class PythonCalls {
   }
 
   /**
-   * Whether UDFs get a child's own batches, if the child gives columns, instead of batches that are
-   * cut anew.
+   * Whether UDFs get each batch of a child that gives columns as it is. If false, the child's rows
+   * are divided into new batches.
    */
   static boolean keepBatches() {
     ConfigEntry<?> entry = SQLConf$.MODULE$.getConfigEntry(COLUMNAR_INPUT);

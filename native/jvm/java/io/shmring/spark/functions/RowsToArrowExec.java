@@ -41,8 +41,8 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Ends a stage whose generated code writes values straight into batches of a node over rings,
- * without making rows first; the code of Spark's aggregates also takes values without making rows.
- * If the stage's code is not generated, this node gives the child's rows.
+ * without making rows first. (Spark's own aggregates take values from generated code in the same
+ * way.) If the stage's code is not generated, this node gives the child's rows.
  */
 public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   private static final String SINK = RowSink.class.getName();
@@ -114,8 +114,8 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   }
 
   /**
-   * Returns for each column written its number among the columns below the stage, from which the
-   * sink copies it; -1 if the code writes the column.
+   * Returns, for each column of the batches, the number of the column below the stage from which
+   * the sink copies the values; -1 if the code writes the values.
    */
   private int[] copied() {
     List<ExprId> source =
@@ -253,7 +253,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     return type instanceof StringType || type instanceof BinaryType;
   }
 
-  /** Returns whether values have a fixed size, and one size in Spark's code and in vectors. */
+  /** Returns whether each value has a fixed size, the same in generated code and in vectors. */
   private static boolean isNumber(DataType type) {
     return CodeGenerator.isPrimitiveType(type)
         && !(type instanceof BooleanType || type instanceof DayTimeIntervalType);

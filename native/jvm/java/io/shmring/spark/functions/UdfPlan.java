@@ -193,7 +193,7 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
           Input::ofStage);
     }
 
-    /** Returns false if the input is rows: they wait for their results and stay rows. */
+    /** Returns false if the input is rows, because they wait for their results as rows. */
     @Override
     default boolean canGiveColumns(FunctionNode node) {
       return node.takesColumns() || node.isOverStage();
@@ -218,7 +218,7 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
       return CollectionConverters.asJava(arguments);
     }
 
-    /** Returns for each UDF its result, and the function's arguments with their names. */
+    /** Returns the call, and for each UDF its result and its arguments with their names. */
     @Override
     public List<Object> shown() {
       List<String> shown = new ArrayList<>();

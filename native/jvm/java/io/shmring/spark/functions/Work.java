@@ -14,10 +14,10 @@ import scala.Option;
 import scala.collection.immutable.Seq;
 
 /**
- * Describes what a node does. Each work is a record, and its components are the node's elements:
- * Spark finds the expressions in them, and replaces them. A work is serializable because generated
- * code may bring the plan to a task. The works of a kind of functions are in the file of its {@link
- * FunctionPlan}.
+ * Describes what a node does. Each work is a record. Its components are elements of the node, so
+ * that Spark finds the expressions in the components, and can replace them. A work is serializable
+ * because generated code may bring the plan to a task. The works of a kind of functions are in the
+ * file of its {@link FunctionPlan}.
  */
 interface Work extends Serializable {
   /** Returns the node's name in plans. */
@@ -37,12 +37,12 @@ interface Work extends Serializable {
     return FunctionNode.seq(List.of());
   }
 
-  /** Whether the functions get the batches of Spark's nodes that give columns. */
+  /** Whether each batch of a child that gives columns becomes one batch of the functions. */
   default boolean keepsBatches() {
     return false;
   }
 
-  /** Whether only columns of the child are sent, so that they need not become rows. */
+  /** Whether the child's columns are all that is sent, so that they need not become rows first. */
   default boolean sendsColumns(FunctionNode node) {
     return false;
   }
@@ -71,15 +71,17 @@ interface Work extends Serializable {
   }
 
   /**
-   * Whether the plan is told that rows keep their order; Spark's node of UDFs does not say so.
+   * Whether the node tells Spark that its output has the order of its input. PythonUdfs does not
+   * tell, although it keeps the order, because Spark's own node does not tell either.
    */
   default boolean keepsOrder() {
     return false;
   }
 
   /**
-   * Whether the plan is told that rows keep their partition; Spark's node of UDFs does not say
-   * so.
+   * Whether the node tells Spark that its output is partitioned like its input. PythonUdfs and
+   * PythonUdtf do not tell, although rows keep their partition, because Spark's own nodes of these
+   * functions do not tell either.
    */
   default boolean keepsPartitioning() {
     return true;

@@ -88,9 +88,11 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
   }
 
   /**
-   * Gives a task on the wrong host back. Spark gives a task to any host as soon as the preferred
-   * host has no executor left, so four attempts would fail before an executor is back. A task that
-   * is given back does not count as a failure, and does not hide the failure of another attempt.
+   * Returns the error for a task on the wrong host. Until `waitMillis` have passed, the error gives
+   * the task back to Spark's scheduler, which starts it again. This does not count as a failure,
+   * and does not hide the failure of another attempt. Spark sends a task to any host as soon as the
+   * ring's host has no executor left, so all allowed failures (four) would otherwise be used up
+   * before an executor is back.
    *
    * @param advice format of the advice; its argument is the host's name
    */

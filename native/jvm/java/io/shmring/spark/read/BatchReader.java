@@ -37,8 +37,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   private static final Duration UNTIL_SPARK_KILLS = Duration.ofSeconds(10);
   private static final long SLICE_MILLIS = 100;
 
-  // For each read whose task timed out, the error: later attempts raise it again, because they
-  // cannot read the messages of that attempt.
+  // Errors of reads whose task timed out, by the read's identity. Later attempts raise the same
+  // error, if they cannot read the messages that the attempt which timed out has released.
   private static final Map<String, String> TIMED_OUT = new ConcurrentHashMap<>();
 
   private final RingPartition partition;
@@ -59,7 +59,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     this.left = options.maxMessages();
     this.untilSuccess = options.releaseAtEnd() && !options.branch().isEmpty();
     this.consumer = join();
-    Internals.takeEnds(consumer); // a task that fails hands the end marker back too
+    Internals.takeEnds(consumer); // takes the end marker too, so that a failed task hands it back
     this.end = options.untilEnd() ? Long.MAX_VALUE : consumer.available();
     task.addTaskCompletionListener((TaskCompletionListener) context -> leave());
   }
@@ -148,7 +148,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
       waited();
       waited += SLICE_MILLIS;
       if (mapped.get() > 0 && isCollectionDue(waited)) {
-        System.gc(); // frees batches that nobody uses, for whose slots producers may wait
+        System.gc(); // gives back the slots of unused batches: producers may wait for these slots
       }
       checkConnectTimeout(waited);
     }
@@ -199,8 +199,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
    * again. Without the lock, two attempts (a speculative one, or one that was started while a lost
    * one still runs) would share the branch's messages, and each would miss the other's.
    *
-   * <p>The lock is the place of the only consumer in a branch that no attempt reads. The ring gives
-   * the place to one attempt of any process, and takes it back when that process dies.
+   * <p>The lock is an exclusive branch, from which no attempt reads. The ring lets one attempt of
+   * any process join the branch, and removes it from the branch when that process dies.
    *
    * @throws IllegalStateException if some of this read's messages were released before
    */
@@ -261,8 +261,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   }
 
   /**
-   * Returns whether an earlier stage, of this plan or of another one, has begun this read: the read
-   * then has had more attempts than this stage's task.
+   * Returns whether an earlier stage, of this plan or of another one, has begun this read. If so,
+   * the read has had more attempts than the task of this stage.
    */
   private boolean isRunAgain() {
     return partition.launch() > task.attemptNumber() + 1;

@@ -129,7 +129,8 @@ public abstract class RingReader<T> implements PartitionReader<T> {
   /**
    * Makes a branch of the reader's own, which is dropped with its only consumer.
    *
-   * @param start place from which the branch holds messages, except overwritten ones
+   * @param start place where the branch begins; if messages there were overwritten, the branch
+   *     begins after them
    */
   public static Consumer ownBranch(Ring ring, BranchOptions start, String who) {
     return ring.consumer("spark-" + UUID.randomUUID(), start.asExclusive().asEphemeral(), who);

@@ -37,8 +37,8 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
  * Reads a task's answers, piece by piece. Requests are sent as they are needed, with as many under
- * way as the user allows. An answer is read in the ring's memory, which is free again before the
- * task waits for the next answer.
+ * way as the user allows. An answer is read in place, in the ring's memory, and given back before
+ * the task waits for the next answer.
  *
  * <p>A thread other than the task's may read the answers, and the task may end while that thread
  * reads. Each method therefore holds this object's monitor.
@@ -47,7 +47,7 @@ public final class AnsweredBatches implements AutoCloseable {
   // Spark's record, one in each thread, of the file that the thread's task reads.
   private static final InputFileBlockHolder$ FILE = InputFileBlockHolder$.MODULE$;
 
-  // Time between looks whether the task is killed, while it waits for a worker's start.
+  // While the task waits for a worker's start, it checks at this interval whether it is killed.
   private static final long LOOK_MS = 50;
 
   private final FunctionTask<?, ?> task;
@@ -60,8 +60,8 @@ public final class AnsweredBatches implements AutoCloseable {
   private Optional<Client> client = Optional.empty();
   private Runnable leaving = () -> {}; // closes the client, or keeps it for the next task
   private Batches batches;
-  // Counted down when another thread no longer starts a Python worker; the task waits for this at
-  // its end.
+  // Latch of the thread that starts a Python worker, counted down when the start has succeeded or
+  // failed. The task waits for it before it asks for a worker, and before it ends.
   private CountDownLatch starting = new CountDownLatch(0);
   private Optional<Answer> answer = Optional.empty();
   private Optional<ColumnarBatch> columns = Optional.empty(); // columns of the current piece
@@ -69,7 +69,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private long given; // rows given out that are not yet in the metrics
   // Thread that reads the current columns without holding the monitor.
   private Optional<Thread> reader = Optional.empty();
-  // Value of Spark's InputFileBlockHolder that the child has set: the name of the file it reads.
+  // Record of the file that the child reads, as the child has set it in InputFileBlockHolder.
   private Optional<Object> fileBelow = Optional.empty();
   private boolean closed;
   private boolean released;
@@ -111,9 +111,9 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /**
-   * Restores the record of the current file that `input_file_name` reads in the operators above. At
-   * its end, the child drops the record of the thread that reads the child. Spark's own runner of
-   * Python functions restores the record, too.
+   * Restores this thread's record of the current file, which the operators above read by
+   * `input_file_name`: the child sets the record while it reads, and drops it at its end. Spark's
+   * own runner of Python functions restores the record, too.
    */
   private void restoreFile(Object above) {
     Object below = FILE.getThreadLocalValue();
@@ -252,8 +252,8 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /**
-   * Waits until another thread no longer starts a Python worker. Returns false if the task is killed
-   * before: the start may hang.
+   * Waits until the thread that starts a Python worker is done. Returns false if the task is killed
+   * first, because the start may hang.
    */
   private boolean awaitStart() {
     try {
@@ -375,7 +375,7 @@ public final class AnsweredBatches implements AutoCloseable {
     Thread reading = columns.isPresent() ? reader.orElse(null) : null;
     if (reading == null || reading == Thread.currentThread()) {
       release();
-    } else { // a read of memory that was freed meanwhile would crash the process
+    } else { // memory freed while the other thread reads it would crash the process
       Thread waiting = new Thread(() -> releaseAfter(reading), "shmring-sidecar-answers");
       waiting.setDaemon(true);
       waiting.start();

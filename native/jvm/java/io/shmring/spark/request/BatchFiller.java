@@ -19,7 +19,7 @@ final class BatchFiller {
   private final int mostRows;
   private final int cutRows;
   private int alone; // number of further requests that carry only one batch each
-  private int cut; // rows since the last multiple of cutRows in the child's rows
+  private int cut; // rows taken from the child since their number was a multiple of cutRows
 
   /**
    * @param mostRows most rows of a batch
@@ -53,7 +53,7 @@ final class BatchFiller {
       cut = cutRows > 0 ? (cut + more) % cutRows : 0;
       filled += more;
       bytes += moreBytes;
-      batches += more > 0 ? 1 : 0; // fill() returns 0 if an earlier batch has filled the vectors
+      batches += more > 0 ? 1 : 0; // no batch if the vectors are full, so that fill() returns 0
     } while (batches < joined
         && more == mostRows // only the last batch of a request may have fewer rows
         && bytes + moreBytes <= Math.min(MOST_TOGETHER, mostBytes / 2)

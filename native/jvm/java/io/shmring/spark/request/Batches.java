@@ -29,8 +29,8 @@ final class Batches implements AutoCloseable {
   private static final int PAGES = 4;
   private static final int PAGES_OF_BATCH = 2;
 
-  // Most rows, and most bytes, written into vectors at a time if the rows then move from there into
-  // Spark's queue.
+  // Most rows, and most bytes, that are written into vectors at a time once keepRows() was called:
+  // the rows are then moved from the vectors into Spark's queue.
   private static final int FEW_ROWS = 1024;
   private static final long FEW_BYTES = 1 << 16;
 
@@ -63,7 +63,7 @@ final class Batches implements AutoCloseable {
   private List<VectorPool> sides; // the pool of each side
   private VectorPool generated; // the pool whose vectors generated code writes into
   private long mostBytes;
-  // Most bytes of vectors whose rows move on into the queue.
+  // Most bytes in vectors whose rows are then moved into Spark's queue; unlimited if no rows are.
   private long pieceBytes = VectorPool.UNLIMITED;
   // Vectors that generated code has begun to fill before a request takes them.
   private final ArrayDeque<Vectors> ahead = new ArrayDeque<>();

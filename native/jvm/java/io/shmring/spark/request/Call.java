@@ -72,12 +72,15 @@ public sealed interface Call extends Serializable {
     return false;
   }
 
-  /** Returns the most rows of a batch; a limit of bytes does not bound rows without columns. */
+  /** Returns the most rows of a batch. A limit of bytes does not end a batch without columns. */
   default int mostRows() {
     return 1 << 24;
   }
 
-  /** Whether a task fails if Spark has no memory for its batches; else it sends them one by one. */
+  /**
+   * Whether a task fails if Spark has no memory for its batches. If false, the task goes on with
+   * one request at a time.
+   */
   boolean needsMemory();
 
   // CHANGE: edit this for a new option of a client
@@ -218,8 +221,8 @@ public sealed interface Call extends Serializable {
     public static final String CONVERSIONS = "spark.shmring.conversions";
 
     /**
-     * Setting: "off" lets each worker import pandas itself. An environment variable tells
-     * src/shmring/spark/warm.py.
+     * Setting: "off" lets each worker import pandas itself. The environment variable
+     * SHMRING_WARM_WORKERS passes the setting on to src/shmring/spark/warm.py.
      */
     public static final String WARM_WORKERS = "spark.shmring.warmWorkers";
 
@@ -318,7 +321,7 @@ public sealed interface Call extends Serializable {
           kind.has(Trait.HAS_BOUNDS) ? told.updated(WINDOWS, conf.apply(WINDOWS)) : told);
     }
 
-    /** Bounds a batch only by the writer's limit, because Spark's own batches have no bound. */
+    /** Returns the writer's own limit, because Spark's settings alone bound Spark's batches. */
     @Override
     public int mostRows() {
       return RootWriter.MOST_ROWS;

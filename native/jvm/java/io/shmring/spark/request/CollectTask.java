@@ -186,8 +186,9 @@ public record CollectTask<T>(
     }
 
     /**
-     * Opens one of the files, at a part to which no other attempt writes. There is no file, for
-     * example, on another host or for another user, or if the file cannot be so long.
+     * Opens one of the files, at a part to which no other attempt writes. `file` stays empty if
+     * that is not possible: for example on another host, for another user, or if the part would lie
+     * beyond the largest offset of a file.
      */
     private void open() throws IOException {
       long window = (mostBytes / PAGE + 1) * PAGE; // bytes from one part to the next

@@ -126,13 +126,13 @@ public enum FunctionKind {
      * that a function has made is sent at once: the function may change the batch later.
      */
     COMES_TOGETHER,
-    /** The worker gets the settings that the task sees, as the tasks of Spark's nodes send them. */
+    /** The worker gets the settings of the time when its task runs, not when the node was made. */
     READS_TASKS_SETTINGS,
     /** The worker is told the types of the arguments. */
     TOLD_TYPES,
     /** The worker is told which arguments are tables. */
     TOLD_TABLES,
-    /** Functions of this kind may be called over windows; they are of another kind there. */
+    /** Functions of this kind may also be called over windows, where they get a WINDOW_ kind. */
     GOES_OVER_WINDOWS,
     /** The bounds of each row's windows are sent before the arguments. */
     HAS_BOUNDS,

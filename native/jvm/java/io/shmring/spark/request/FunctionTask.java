@@ -66,7 +66,7 @@ public record FunctionTask<T, R>(
   public record Metrics(LinkedHashMap<String, SQLMetric> all, boolean isOfPython)
       implements Serializable {
     // CHANGE: edit this for a new metric
-    /** Metrics of which {@link #total} has the sum. */
+    /** Names of the metrics that {@link #total} sums up over all tasks. */
     public static final List<String> TOTALS =
         List.of(
             "numInputRows",
@@ -81,7 +81,8 @@ public record FunctionTask<T, R>(
             "inputTime",
             "roomTime");
 
-    // Words of the reasons in src/shmring/spark/exchange.py, from 1 on.
+    // Names of the reasons why Spark's code converts a batch. src/shmring/spark/exchange.py sends
+    // a reason as a number: 1 for the first of these.
     private static final List<String> REASONS =
         List.of("code not known", "pandas not known", "kind of function or type", "value");
 
@@ -109,7 +110,7 @@ public record FunctionTask<T, R>(
         all.put("workedTime", time(context, "time worked in Python"));
         all.put("inputTime", time(context, "time Python waited for input"));
         all.put("roomTime", time(context, "time Python waited for room"));
-        // Metrics of Spark's own, to which Spark's runner of the workers adds.
+        // Spark's own metrics: the class of Spark that runs the workers adds to them.
         CollectionConverters.asJava(PythonSQLMetrics.pythonTimingMetricsDesc())
             .forEach((name, words) -> all.put(name, SQLMetrics.createTimingMetric(context, words, UNSET)));
         for (int i = 0; i < REASONS.size(); i++) {

@@ -27,7 +27,11 @@ public abstract class Input {
     return ofStage(children.get(0), () -> handler.keepRows().orElseGet(() -> (OfRows) handler));
   }
 
-  /** Returns an input over a stage whose rows are sent without getting answers. */
+  /**
+   * Returns an input over a stage.
+   *
+   * @param sent supplier of the projection to the rows that are sent; used if the stage gives rows
+   */
   static Input ofStage(Iterator<InternalRow> stage, Supplier<OfRows> sent) {
     Optional<InternalRow> first = stage.hasNext() ? Optional.of(stage.next()) : Optional.empty();
     if (first.isPresent() && first.get() instanceof RowSink sink) {
@@ -59,7 +63,7 @@ public abstract class Input {
         children.get(0), batch -> new RowInput(batch.rowIterator(), (OfRows) handler));
   }
 
-  /** Returns an input over batches of columns that are sent without getting answers. */
+  /** Returns an input over one child's batches of columns. */
   static Input ofColumns(Iterator<ColumnarBatch> batches) {
     return new ColumnInput(batches);
   }

@@ -126,8 +126,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
   /**
    * Handles answers of Spark's own Python functions. As in Spark, the answers' types are compared
    * with the declared types only if the session asks for it (validateSchema). Otherwise a wrong
-   * type fails, if at all, when Spark reads a value. Only the function knows which answers belong
-   * to which batch.
+   * type fails, if at all, when Spark reads a value.
    */
   public static class OfPython extends MapAnswers {
     private final Optional<Declared> declared;

@@ -124,10 +124,10 @@ final class PythonRun implements WorkerClient.Control {
 
   /**
    * Lets another thread start a worker, unless this process has started one in the function's
-   * environment before. The start of the workers' daemon takes a second, in which the task makes
-   * its first batch. The worker then waits in Spark's pool.
+   * environment before. The start of the workers' daemon takes a second, and meanwhile the task
+   * makes its first batch. The started worker waits in Spark's pool for the task.
    *
-   * @return counted down after the start; do not use the environment before
+   * @return a latch, counted down after the start; ask for no worker of the environment before
    */
   CountDownLatch prepare() {
     Runner starter = new Starter();
@@ -143,7 +143,7 @@ final class PythonRun implements WorkerClient.Control {
                     CollectionConverters.asScala(Collections.emptyIterator()),
                     context.partitionId(),
                     context))
-        // An error of the start is left to the task, which gets it, too, when it asks for a worker.
+        // An error is ignored here: the task gets an error itself when it asks for a worker.
         .whenComplete((nothing, error) -> starting.countDown());
     return starting;
   }
@@ -161,7 +161,7 @@ final class PythonRun implements WorkerClient.Control {
           CollectionConverters.asScala(Collections.emptyIterator()),
           context.partitionId(),
           context);
-    } catch (Exception error) { // Scala's methods throw checked exceptions undeclared
+    } catch (Exception error) { // Scala's methods do not declare checked exceptions
       if (!String.valueOf(error.getMessage()).contains("No module named 'shmring")) {
         throw error;
       }
@@ -173,7 +173,7 @@ final class PythonRun implements WorkerClient.Control {
     if (rings.isPresent() && !hasStarted()) {
       try {
         end();
-      } catch (Exception error) { // Scala's methods throw checked exceptions undeclared
+      } catch (Exception error) { // Scala's methods do not declare checked exceptions
         String said = String.valueOf(error.getMessage());
         int why = said.indexOf(CANNOT_ATTACH);
         if (why < 0) {
@@ -346,14 +346,17 @@ final class PythonRun implements WorkerClient.Control {
       return false;
     }
 
-    /** Returns the worker's settings. Called since Spark 4.2; before, the command has them. */
+    /**
+     * Returns the worker's settings. Spark calls this method since 4.2; in 4.1 writeConf() writes
+     * the settings.
+     */
     public Map<String, String> runnerConf() {
       return call.conf();
     }
 
     /**
      * Returns the settings that some kinds of functions need: the places of table arguments, or the
-     * types of the arguments. Spark calls this method since 4.2; in 4.1 writeConf() does.
+     * types of the arguments. Spark calls this method since 4.2; in 4.1 writeConf() writes them.
      */
     @SuppressWarnings("unchecked") // to Java, updated() of a Scala map returns a raw Map
     public Map<String, String> evalConf() {
@@ -408,7 +411,7 @@ final class PythonRun implements WorkerClient.Control {
     }
 
     @Override
-    @SuppressWarnings({"rawtypes", "unchecked"}) // Scala's classes name these types in two ways
+    @SuppressWarnings({"rawtypes", "unchecked"}) // raw types override the method of a Scala class
     public Iterator<byte[]> newReaderIterator(
         DataInputStream stream,
         BasePythonRunner.Writer writer,
@@ -492,7 +495,7 @@ final class PythonRun implements WorkerClient.Control {
     }
   }
 
-  /** Gets a worker, new if no worker is idle, and gives the worker to Spark's pool at once. */
+  /** Starts a worker, if none is idle, and gives it to Spark's pool at once, without a task. */
   private final class Starter extends Runner {
     @Override
     public Announcement newWriter(

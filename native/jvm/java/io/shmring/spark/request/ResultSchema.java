@@ -110,7 +110,8 @@ public final class ResultSchema {
     boolean takes(Field got, T expected, ColumnMapping mapping);
   }
 
-  // Types that are read from several Arrow types, or have parts. Each other type has one Arrow type.
+  // Rules for Spark types that are read from several Arrow types, or that contain other types. Each
+  // other Spark type is read from exactly one Arrow type.
   private static final List<Rule<?>> RULES =
       List.of(
           new Rule<>(DecimalType.class, (got, type, mapping) -> isDecimal(got.getType(), type)),
@@ -255,7 +256,7 @@ public final class ResultSchema {
         return true;
       }
       List<Field> parts = declared.getChildren();
-      List<FieldVector> children = vector.getChildrenFromFields(); // empty if all values are null
+      List<FieldVector> children = vector.getChildrenFromFields(); // none in Arrow's Null type
       return IntStream.range(0, Math.min(parts.size(), children.size()))
           .anyMatch(i -> mayLack(children.get(i), parts.get(i)));
     }

@@ -21,8 +21,8 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * Describes a node's requests (columns and types sent) and how its tasks turn answers into rows.
  *
  * @param sides the inputs: one, or two for a cogroup
- * @param ofRows the side that replaces the only one once {@link AnswerHandler#keepRows} was called;
- *     empty if rows never have to wait
+ * @param ofRows the side to use in place of the one in `sides` after {@link
+ *     AnswerHandler#keepRows} was called; empty if rows never have to wait
  * @param types the mapping from Spark types to Arrow types
  * @param answers maker of each task's answer handler
  * @param input how the children's rows become batches
@@ -111,7 +111,7 @@ public record Signature(
     Optional<String> objection(Schema got);
 
     /**
-     * Takes notice of a piece of an answer before {@link #answered} does.
+     * Takes notice of a piece of an answer, before {@link #answered} is called with the piece.
      *
      * @param batches number of rows of each of the function's batches in the piece
      */
@@ -125,15 +125,15 @@ public record Signature(
       return Optional.empty();
     }
 
-    /** Returns the piece's columns, of the schema that {@link #objection} was asked about last. */
+    /** Returns the piece's columns. Its schema is the one last given to {@link #objection}. */
     default ColumnarBatch columns(VectorSchemaRoot piece) {
       return FlatColumn.batch(piece);
     }
 
     /**
-     * Lets the rows of all further requests wait in Spark's queue, because their columns have no
-     * room in memory, and returns the projection of rows that are sent; empty if no rows need to
-     * wait.
+     * Lets the rows of all further requests wait in Spark's queue, because memory has no room for
+     * their columns. Returns the projection to the rows that are sent; empty if no rows need to
+     * wait for answers.
      */
     default Optional<OfRows> keepRows() {
       return Optional.empty();

@@ -170,7 +170,7 @@ final class SocketClient implements Client {
     isOpen = true;
   }
 
-  /** Returns the columns as a record batch, or as the fields of its only column. */
+  /** Returns a record batch of the columns, or of one struct that has the columns as its fields. */
   private ArrowRecordBatch batchOf(VectorSchemaRoot columns) {
     ArrowRecordBatch batch = EncodedBatch.batchOf(columns);
     if (!call.isStruct()) {

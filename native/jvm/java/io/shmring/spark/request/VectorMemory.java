@@ -18,7 +18,7 @@ final class VectorMemory extends MemoryConsumer implements AutoCloseable {
     super(memory, memory.getTungstenMemoryMode());
   }
 
-  /** Returns the bytes that Spark's operators ask for at a time. */
+  /** Returns the size of a page: Spark's operators ask for memory by the page. */
   long pageBytes() {
     return taskMemoryManager.pageSizeBytes();
   }

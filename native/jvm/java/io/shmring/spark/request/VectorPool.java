@@ -19,7 +19,7 @@ final class VectorPool implements AutoCloseable {
   /**
    * The form of a batch.
    *
-   * @param wholeBytes bytes of the sent columns at which a batch is whole
+   * @param wholeBytes bytes of the sent columns at which Spark would end its own batch
    * @param isStruct whether Spark's own batch would have one struct column with the sent columns
    * @param isOfLists whether a batch has one row, which has a list of rows for each side
    */

@@ -17,7 +17,7 @@ final class Vectors {
   private final VectorPool pool;
   private final VectorSchemaRoot root;
   private final List<RootWriter> writers; // one writer, or one for each list of a cogroup
-  private VectorSchemaRoot part; // slice that part() returned last; the root if none
+  private VectorSchemaRoot part; // slice that part() returned last; `root` if there is no slice
   private int inputRows; // number of the input's rows in the vectors
   private int batches; // number of the function's batches in the vectors
   // Number of rows of each group, in a request to a Python worker; else empty.

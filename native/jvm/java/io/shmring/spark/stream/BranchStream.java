@@ -175,7 +175,7 @@ public final class BranchStream
         }
       }
     } catch (InterruptedException error) {
-      // The next commit also moves the branches that this one has not.
+      // Some branches have not been moved: the next commit moves them.
       Thread.currentThread().interrupt();
     } finally {
       if (late) {

@@ -18,9 +18,9 @@ import java.util.concurrent.locks.LockSupport;
 import org.apache.spark.sql.connector.read.InputPartition;
 
 /**
- * A stream's position in one ring, kept by the driver: an exclusive branch that stands where the
- * last committed batch ended. The branch holds all later messages, so that the tasks read without
- * taking, and a driver that dies leaves only the branch, at its position.
+ * A stream's position in one ring. The driver keeps it by an exclusive branch that stands where the
+ * last committed batch ended. The branch holds all later messages, so the tasks read them without
+ * taking them. If the driver dies, the branch stays in the ring, at its position.
  */
 final class StreamRing implements AutoCloseable {
   private static final String WHO = "spark stream";
@@ -120,8 +120,8 @@ final class StreamRing implements AutoCloseable {
     if (!dropOldest) {
       return consumer.available();
     }
-    // Ask a new branch, which begins after the messages that were overwritten: the stream's branch
-    // may still stand before them.
+    // The stream's branch may still stand before overwritten messages. Therefore ask a new branch,
+    // which begins after these messages.
     try (Consumer own = own(lowest)) {
       return own.available();
     }
