@@ -1,4 +1,4 @@
-"""Starts a sidecar from a program: a supervisor in a thread, for a function or its name."""
+"""Lets a program run a sidecar: :class:`Sidecar` runs its supervisor in a thread."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Sidecar:
     ----------
     target : "module:function", or a function made by :func:`sidecar`
     name : name by which clients find the sidecar, at most 93 bytes
-    options : the rows of SidecarOptions
+    options : options of a sidecar, as SidecarOptions lists them
 
-    Use it as a context manager, or with :meth:`start` and :meth:`stop`. Sidecars of one name on one
-    host share the requests, and must serve the same: the same function from a file with the same
-    bytes, by the same version of Python, with the same `slots`, `max_batch_rows`, `max_wait_ms` and
-    `pin`. One that differs does not start.
+    Use a Sidecar as a context manager, or with :meth:`start` and :meth:`stop`. Several sidecars of
+    one name on one host share the requests. They must have the same function from a file with the
+    same bytes, the same version of Python, and the same `slots`, `max_batch_rows`, `max_wait_ms`
+    and `pin`. A sidecar that differs from a running one of its name does not start.
     """
 
     def __init__(
@@ -86,7 +86,8 @@ class Sidecar:
 
         Raises
         ------
-        SidecarMismatch : a sidecar of this name serves something else, and goes on
+        SidecarMismatch : a sidecar of this name runs with another function, other options or
+            another version of Python; it goes on running
         SidecarUnavailable : a worker ended or did not become ready in time, or the sidecar that is
             to be replaced does not react; no process or ring is left
         NoSpace : /dev/shm cannot hold the request ring
@@ -132,7 +133,7 @@ class Sidecar:
                 self._stop.wait(0.01)
 
     def _await_replaced(self, deadline: float) -> None:
-        """Wait until no older sidecar takes requests; its last requests may take longer."""
+        """Wait until older sidecars take no more requests, but not until they have answered."""
         while (pid := self._supervisor.replaced()) is not None:
             if time.monotonic() > deadline:
                 raise SidecarUnavailable(
@@ -160,7 +161,8 @@ class Sidecar:
         atexit.unregister(self.stop)
         self._stop.set()
         if self._monitor is not None:
-            with suppress(RuntimeError):  # a signal came before the thread began; it ends at once
+            # join() fails if a signal came before the thread began; the thread then ends at once.
+            with suppress(RuntimeError):
                 self._monitor.join()
             self._monitor = None
         self._supervisor.signal(signal.SIGTERM)
@@ -192,7 +194,7 @@ def sidecar(
     Parameters
     ----------
     name : name by which clients find the sidecar; None: the function's name
-    options : those that the function needs wherever it is served
+    options : options that the function needs wherever it is served
     """
     given = checked(DecoratorOptions, options)
     if name is not None:

@@ -44,12 +44,13 @@ from shmring.sidecars.wire import check_sidecar_name, parked_ring_name, request_
 
 LOOK_EVERY = 0.2
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
-_DYING = 30.0  # seconds to wait for an end after SIGKILL: a GPU's driver may hang
+# Seconds to wait, after SIGKILL, until a process has ended: a hanging GPU driver may keep it alive.
+_DYING = 30.0
 _PAUSE = 0.05  # seconds between checks whether a process has ended
-# Seconds; a process that ends sooner after its start is restarted after an ever longer pause.
+# Seconds. Each end of a process within this time after its start makes the next pause longer.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
-# Number of processes in a row that end before they are ready, after which clients stop waiting.
+# Number of processes that end one after the other before they are ready, until clients give up.
 _HOPELESS = 3
 
 Process = TypeVar("Process", bound="Child")
@@ -132,7 +133,7 @@ class Child:
             time.sleep(_PAUSE)
 
     def _has_orphans(self) -> bool:
-        """Reap ended processes inherited from the process's group; return True if any is left."""
+        """Reap the ended processes of the process's group; return True if others still run."""
         if not self._leads:
             return False
         try:
@@ -189,7 +190,7 @@ class Keeper(Generic[Process]):
         return True
 
     def _pause(self, now: float, what: str) -> None:
-        """Set the pause before the next start, which grows with each failure, and log it."""
+        """Set and log the pause before the next start; the pause grows with each failure."""
         pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
         self._due = now + pause
         say(f'sidecar "{self._sidecar}": {what} in {pause:g} s')
@@ -270,7 +271,7 @@ class Supervisor:
     ----------
     target : "module:function"
     name : name of the sidecar
-    options : those of a Sidecar. Without `workers`, the first worker reports the number in the
+    options : options of a Sidecar. Without `workers`, the first worker reports the number in the
         function's decorator
     apart : whether each worker leads a process group and prints to stderr, for a process that
         serves several sidecars
@@ -291,7 +292,7 @@ class Supervisor:
         self.target = target
         self.keepers: list[Keeper[_Worker]] = []
         self.restarts = 0
-        self.is_replaced = False  # another sidecar of the name serves instead
+        self.is_replaced = False  # whether a newer sidecar of this name serves instead
         self._wanted = self._workers = given.get("workers")
         self._slots = given.get("slots")
         self._options = json.dumps(for_workers(given))
@@ -318,7 +319,7 @@ class Supervisor:
                 return found.info.uuid == self._ring.info.uuid
         except (RingNotFound, NotARing, Damaged, PermissionRefused):
             return False  # there is no ring of this name, or it is not this sidecar's
-        except ShmringError:  # for example no free descriptor: no reason to make another ring
+        except ShmringError:  # cannot be checked, for example without a free descriptor
             return True
 
     @property
@@ -340,7 +341,8 @@ class Supervisor:
 
     def open(self) -> None:
         """Make the ring, and enter it, so that clients wait for the workers."""
-        with contextlib.suppress(ShmringError):  # removes a dead ring, perhaps of another size
+        # Remove a ring that dead processes have left: it may have another size than the new one.
+        with contextlib.suppress(ShmringError):
             shmring.gc(request_ring_name(self.name))
         identity = Identity.of(self.target, self._options)
         while True:
@@ -351,7 +353,8 @@ class Supervisor:
                 self.close()
                 raise
             if self.is_findable:
-                break  # other supervisors that leave see this one, and keep the ring
+                # From now on, other supervisors see this one, and keep the ring when they leave.
+                break
             self.close(keep=True)  # another supervisor removed the ring before this one entered
         self.is_replaced = False
         self._sweep(ring)
@@ -410,7 +413,8 @@ class Supervisor:
         self._restarted = lately + replaced * [now]
         if self._said_restarts is not None:
             self._said_restarts.close()
-        with contextlib.suppress(LimitReached):  # no free seat: workers come first
+        # Show no number if no seat is free: workers need the seats more.
+        with contextlib.suppress(LimitReached):
             name = f"{RESTARTED}{self.restarts} {len(self._restarted)}"
             self._said_restarts = ring.producer(name)
 

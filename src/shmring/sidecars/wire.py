@@ -5,7 +5,8 @@ The head has 256 bytes, little-endian::
     0    4  magic "SMRQ"
     4    2  version, 1
     6    2  flags: 1 error (the body is a traceback in UTF-8), 2 last piece,
-            4 begun again (no answer yet: the worker that had the request before has died),
+            4 the request is worked on again, because the worker that had it before has died; the
+            message has no answer yet,
             8 error because the reply ring is too small: `batches` is the number of slots that
             it needs, and the client may send the request again with a larger ring,
             16 in a request: the client keeps the request's columns, and an answer may leave
@@ -38,8 +39,9 @@ is a list of arguments, and each argument a pair of a name and the place of a co
 order, and is the schema of the answer. For each call the function returns one column, with as
 many rows as the function was given; the column is cast to the field's type. If one call fails, the
 request fails; a client refuses answers of another schema or with other numbers of rows.
-With ``shmring.group`` the request is a group of rows, never joined with other requests: ``1`` is a
-group as it is, ``2`` is one row with two lists of structs, which are the two sides of a cogroup.
+With metadata ``shmring.group`` the request is one group of rows, never joined with other requests.
+If the value is ``1``, the batch has the group's rows. If it is ``2``, the request is a cogroup: the
+batch has one row with two lists of structs, and each list has the rows of one side.
 
 If a client keeps a request's columns (flag 16), an answer of one piece may leave out the columns
 that the function has returned unchanged. The answer's schema then has metadata
@@ -50,15 +52,15 @@ column in the request: ``[["id", 0], null]``. The batch has as many rows as the 
 A request with more rows than its head's `rows` holds several batches: the function is called with
 slices of `rows` rows, in order; the last slice may be shorter. The results follow each other as
 pieces of one answer, and several results of one schema may come as one piece. If the function
-raises, the results of the earlier slices come first, then the error; later slices are not
-worked on. If a schema asks for several calls, all are made for one slice after the other, and a
-slice is answered with the results of all calls or not at all. After a slice or a call that took
-long the worker sends a piece, without a body if there is no result yet; if requests are worked on
-together, each of them gets such pieces before its answer. A client puts as many batches into a
-request as the sidecar's last answer allows: a worker allows the number that it would work off in
-two milliseconds, so that a slow function gets its next batches one by one, and any idle worker can
-take them. A worker that joins requests allows no more than one. In a request of a group, `rows` is
-0.
+raises, the results of the earlier slices come first, then the error; later slices are not worked
+on. If a schema asks for several calls, the worker makes all calls for the first slice, then all
+calls for the next one; a slice is answered with the results of all calls or not at all. After a
+slice or a call that took long the worker sends a piece, without a body if there is no result yet;
+if requests are worked on together, each of them gets such pieces before its answer. A client puts
+as many batches into a request as the sidecar's last answer allows: a worker allows the number that
+it would work off in two milliseconds, so that a slow function gets its next batches one by one, and
+any idle worker can take them. A worker that joins requests allows no more than one. In a request of
+a group, `rows` is 0.
 """
 
 from __future__ import annotations
@@ -74,8 +76,8 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct("<4sHHIiiIqQ80s120sI4xQ")
 HEAD_BYTES = 256
-# A reply ring's name of 120 bytes also has "reply.", a dot, a process id of 7 digits, "-" and 12
-# digits.
+# A head has 120 bytes for the name of a reply ring: "reply.", the sidecar's name, a dot, a process
+# id of 7 digits, "-", and 12 digits.
 _MAX_SIDECAR_NAME = 120 - 27
 _MAGIC = b"SMRQ"
 _VERSION = 1
@@ -86,7 +88,7 @@ FLAG_AGAIN = 4
 FLAG_LARGER = 8
 FLAG_KEEPS = 16
 
-# Kinds of messages from 16 on are for users of the ring.
+# Kinds of the messages in a sidecar's rings. Kinds below 16 belong to the rings' own protocol.
 KIND_REQUEST = 16
 KIND_REPLY = 17
 

@@ -75,8 +75,9 @@ class Worker:
 
     Parameters
     ----------
-    function : called with each RecordBatch, or with the two of a cogroup; returns Arrow data (a
-        RecordBatch, a Table, anything with ``__arrow_c_stream__``) or an iterator of Arrow data
+    function : called with each RecordBatch, or with the two batches of a cogroup; returns Arrow
+        data (a RecordBatch, a Table, anything with ``__arrow_c_stream__``) or an iterator of Arrow
+        data
     target : name of the function in errors
     ring : the sidecar's request ring; the worker closes it
     parent : process id of the supervisor; the worker ends with it
@@ -151,7 +152,8 @@ class Worker:
     def _await_ready(self, is_ready: Callable[[], object]) -> None:
         """Take no request until the model is ready again; show in the ring that it is loading."""
         with ExitStack() as ends:
-            with suppress(LimitReached):  # no free seat: workers and clients come first
+            # Show nothing if no seat is free: workers and clients need the seats more.
+            with suppress(LimitReached):
                 ends.enter_context(self._ring.producer(LOADING + self._target))
             while not self._stopping and os.getppid() == self._parent and not is_ready():
                 for client in tuple(self._behind):
@@ -165,14 +167,16 @@ class Worker:
             wait = min(wait, joint.left)
         try:
             return self._inbox.lease(timeout=wait)
-        except (Empty, EndOfStream):  # an end marker is no request
+        except (Empty, EndOfStream):  # ignore an end marker: it is no request
             is_due = joint is not None and joint.left == 0
         except TooManyLeases:
             is_due = joint is not None and joint.left < float("inf")
-            if not is_due:  # clients do not keep up: publish answers before taking requests
+            if not is_due:  # too many answers wait for room: publish some before the next request
                 time.sleep(0.001)
         if is_due and joint is not None:
-            joint.work()  # after the handler: in it, the user's errors would have Empty as context
+            # Work outside of the handler above: inside, errors of the user's function would show
+            # Empty as their context.
+            joint.work()
         return None
 
     # CHANGE: edit this for a new field of a request
@@ -216,7 +220,8 @@ class Worker:
                 worked = time.perf_counter_ns() - begun
                 last = head.answer(0, FLAG_LAST, worked, batches_wanted(1, worked, nbytes))
                 if client.push_within(most, sent, last):
-                    batch = answer = sent = own = None  # slots are freed when no array is left
+                    # Drop all arrays: the request's slots are freed with the last one.
+                    batch = answer = sent = own = None
                     lease.release()
                     return
         except BaseException as error:  # includes sys.exit() in the function
@@ -258,7 +263,7 @@ class Worker:
 
 
 def split(parts: Sequence[pa.RecordBatch], rows: Sequence[int]) -> list[list[pa.RecordBatch]]:
-    """Cut an answer into parts of these numbers of rows; each part has at least one batch."""
+    """Cut an answer into parts, with the numbers of rows in `rows`; each has at least one batch."""
     table = pa.Table.from_batches(parts)
     first = 0
     cut: list[list[pa.RecordBatch]] = []
@@ -292,8 +297,8 @@ class Joint:
         """Let a request wait for others, or work on it."""
         batch = None if request.lease.redelivered else self._joinable(request)
         if batch is None:
-            # Work on the waiting requests first: they must not fail with this request, nor wait
-            # through a series of groups.
+            # Work on the waiting requests first: they must not fail with this request, and must not
+            # wait if many requests follow that cannot be joined, such as groups.
             self.work()
             self._answers.work_on(request)
             return
@@ -313,7 +318,7 @@ class Joint:
         return (
             batch.num_columns > 0
             and self._rows + batch.num_rows <= self._batching.rows
-            # The metadata has the types that clients expect of answers.
+            # Compare the metadata, too: it may have the calls to make and the types of answers.
             and batch.schema.equals(self._batches[0].schema, check_metadata=True)
         )
 
@@ -345,8 +350,8 @@ class Joint:
             let_go(error, tracebacks=True)
         batches.clear()
         for number, (request, count) in enumerate(zip(requests, rows, strict=True)):
-            # Send signs of life before each answer, if due: a joint call that raised has sent none
-            # at its end.
+            # Send signs of life before each answer, if they are due: a joint call that raises an
+            # error sends none at its end, and each request is then worked on alone.
             with suppress(RingNotFound):  # all clients are gone
                 heartbeat.beat()
             share = spent * count // max(1, sum(rows))
@@ -421,9 +426,10 @@ def main(arguments: list[str]) -> int:
 
 # CHANGE: edit this for a new option of a sidecar
 def _serve(target: str, name: str, parent: int, ready: int, options: ServerOptions) -> None:
-    # The producer shows waiting clients which function is loading. The producer has the seat of
-    # `waiting`: if the worker consumed through `waiting`, too, its consumer would need another
-    # seat, and the process would keep both. So the worker attaches again, and closes `waiting`.
+    # While the function loads, a producer shows the function's name to waiting clients. This
+    # producer uses the seat of `waiting`. A consumer opened through `waiting`, too, would need a
+    # second seat, and the process would keep both seats. So the worker attaches again for its
+    # consumer, and closes `waiting`, which gives its seat back.
     with (
         _await_entry(lambda: shmring.attach(request_ring_name(name))) as waiting,
         _await_entry(lambda: waiting.producer(LOADING + target)),

@@ -1,4 +1,7 @@
-"""Functions for Spark: batches through a sidecar, and the jar, with rings as tables and streams.
+"""Functions for users of Spark: for the session, for sidecars, and for reports on queries.
+
+`configure` adds shmring's jar to a session, `through` and `arrow_udf` send batches to a sidecar,
+and `status` and `compare` tell which functions go over rings, and what that gains.
 
 No module here imports pyspark before it is needed.
 """

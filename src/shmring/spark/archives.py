@@ -1,9 +1,9 @@
 """Bytecode for the modules of Spark's archives, taken from an installed copy of the same source.
 
-Spark puts the archives of pyspark and py4j first on the path of its Python processes. They hold no
-bytecode, and the importer of archives compiles a module for its file name and again for its code:
-0.9 s of CPU in each process. Usually the same files are also installed, for example by pip, with
-their bytecode beside them.
+Spark puts the archives of pyspark and py4j first on the path of its Python processes. The archives
+hold no bytecode, and Python's importer of archives compiles each module twice: when it is asked for
+the module's file name, and when it is asked for the code. This takes 0.9 s of CPU in each process.
+Usually the same files are also installed, for example by pip, with their bytecode beside them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Installed(SourceLoader):
         return self._archived
 
     def path_stats(self, path: str) -> dict[str, float]:
-        """Return the installed file's time and size: valid bytecode has recorded the same two."""
+        """Return the installed file's time and size, which its bytecode must have recorded."""
         del path
         stat = self._installed.stat()
         return {"mtime": stat.st_mtime, "size": stat.st_size}

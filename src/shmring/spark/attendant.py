@@ -89,7 +89,7 @@ class _Turn:
         return self._file is not None
 
     def _lock(self) -> int | None:
-        # The file is this user's own: another user who could open it could keep the lock for ever.
+        # Refuse a file of another user, who could open it and keep the lock for ever.
         file = open_own(self._path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -194,9 +194,9 @@ class _Function(_Sidecar):
     def look(self) -> None:
         supervisor = self._supervisor
         if supervisor.is_replaced and not supervisor.is_open:
-            return  # for good: another sidecar of the name was told to serve
+            return  # do not start again: another sidecar was started to replace this one
         if supervisor.is_open and not supervisor.is_ready and not supervisor.is_findable:
-            self._leave(keep=True)  # the last supervisor in the ring has removed it meanwhile
+            self._leave(keep=True)  # another supervisor has removed the ring: make a new one
         if not self._has_turn():
             if supervisor.is_open and serving(self.name):
                 self._leave()  # clients must wait for the other executor's sidecar
@@ -286,7 +286,8 @@ class _Attendant:
             while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 keepers = [keeper for each in self._sidecars for keeper in each.keepers]
                 if any(dead.si_pid == keeper.process.pid for keeper in keepers):
-                    # The keeper must read the exit status first; later calls reap the others.
+                    # Leave this process to its keeper, which needs the exit status; later calls
+                    # reap the others.
                     return
                 os.waitpid(dead.si_pid, 0)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
-# Types whose values Spark's hash refuses, or whose nulls it leaves out.
+# Types whose values Spark's hash function refuses, or whose inner nulls the function leaves out.
 _NESTED = ("array", "map", "struct", "variant")
 _WAYS = ("off", "on")
 
@@ -69,12 +69,14 @@ def compare(make_df: Callable[[], DataFrame], rounds: int = 3) -> Comparison:
 
     >>> compare(lambda: trips.groupBy("zone").applyInPandas(score, schema))  # doctest: +SKIP
 
-    Each way runs once first, to begin: then all rows are hashed, and compared in any order; numbers
-    must be equal, not only close. The rounds write the rows nowhere (Spark's sink "noop").
+    First, each way runs once without being timed, to compare the rows by their hashes, in any
+    order: numbers must be equal, not only close. The timed rounds follow; they write the rows
+    nowhere (Spark's sink "noop").
 
     Parameters
     ----------
-    make_df : returns the query, made anew: a DataFrame keeps the plan that it was run with
+    make_df : returns the query as a new DataFrame at each call, because a DataFrame that has run
+        keeps its plan
     rounds : number of times that each way is timed
 
     Raises
@@ -138,7 +140,8 @@ def _digest(frame: DataFrame) -> tuple[int, ...]:
     for field in named.schema:
         column = named[field.name]
         if field.dataType.typeName() in _NESTED:
-            # JSON tells a null from the text "null"; the other text has all digits of a time.
+            # Hash the value as JSON, which tells a null from the text "null", and also cast to a
+            # string, which has all digits of a time.
             json = functions.to_json(functions.struct(column), {"ignoreNullFields": "false"})
             given += [json, column.cast("string")]
         else:

@@ -30,7 +30,8 @@ with archives.installed_bytecode():
     import pyspark.daemon
     import pyspark.util
 
-# Parameters of malloc.h, and the greatest value to which glibc itself raises M_MMAP_THRESHOLD.
+# Parameters M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(), as in malloc.h; then the greatest
+# value to which glibc itself raises M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MOST_MMAP_THRESHOLD = 32 << 20
 _KEPT_BYTES = 64 << 20  # bytes of freed memory that each worker keeps
@@ -43,16 +44,17 @@ _libc = ctypes.CDLL(None)
 _worker = pyspark.daemon.worker
 _modules = 0  # number of modules imported at the last gc.freeze()
 _imports: warm.Imports | None = None  # imports that the daemon has made for its workers
-_received = b""  # data of the first task, read by the process that this one replaced
+_received = b""  # data of the first task that this worker had read before it started again
 
 
 def _equipped_worker(sock: socket.socket, authenticated: bool) -> int:
     """Run one task.
 
-    After each task the daemon collects garbage, which visits every object of every imported module:
-    20 ms, most of the cost of a small task. So after a task that has imported modules, all objects
-    that outlived it are frozen, and garbage collection skips them: such an object is freed when
-    nothing refers to it, but if it is part of a cycle it stays until the worker ends.
+    After each task, Spark's code collects the worker's garbage, which visits every object of every
+    imported module: 20 ms, most of the cost of a small task. So after a task that has imported
+    modules, this function freezes all objects that are left, and garbage collection skips them. A
+    frozen object is still freed when nothing refers to it, but if it is part of a cycle it stays
+    until the worker ends.
     """
     global _modules
     _rest(sock)
@@ -67,8 +69,9 @@ def _equipped_worker(sock: socket.socket, authenticated: bool) -> int:
 
 @cache
 def _equip() -> None:
-    """Let the first task of this process decide whether it keeps the daemon's imports."""
-    worker: Any = import_module("pyspark.worker")  # not at the top: Spark imports it late, too
+    """Let this process keep the daemon's imports, or start again, as the first task's path says."""
+    # Import in the worker, as Spark does: the import may start threads, which no fork copies.
+    worker: Any = import_module("pyspark.worker")
     imports = _imports
     main, setup_spark_files = worker.main, worker.setup_spark_files
     stream: warm.Received | None = None
@@ -86,7 +89,8 @@ def _equip() -> None:
             if imports is not None and not imports.are_those_of(sys.path):
                 stream.hand_over()
             stream.keep_no_more()
-        from shmring.spark import conversions, exchange  # late: pyarrow may be in the task's files
+        # Import only after the task's files are in the path: pyarrow may be one of them.
+        from shmring.spark import conversions, exchange
 
         exchange.equip()
         conversions.equip()
@@ -109,7 +113,7 @@ def _replace_worker(descriptor: int) -> NoReturn:
             while not _equipped_worker(sock, True) and os.environ.get("SPARK_REUSE_WORKER"):
                 gc.collect()
             with suppress(OSError):
-                while sock.recv(1024):  # the executor closes the socket once it has read all
+                while sock.recv(1024):  # wait until the executor has read all and closes the socket
                     pass
     except BaseException:
         traceback.print_exc()
@@ -120,8 +124,9 @@ def _replace_worker(descriptor: int) -> NoReturn:
 def keep_freed_memory() -> None:
     """Let a worker copy each batch into memory that an earlier batch had.
 
-    At some sizes of batches glibc gives the end of its heap back after each batch, and the kernel
-    clears it again, page by page: then a batch of 3 MB takes three times as long to copy.
+    At some sizes of batches, glibc gives the end of its heap back to the kernel after each batch.
+    For the next batch, the kernel has to clear new memory, page by page: a batch of 3 MB then takes
+    three times as long to copy.
     """
     if hasattr(_libc, "mallopt"):  # musl has no mallopt()
         _libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)

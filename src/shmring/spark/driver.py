@@ -28,19 +28,21 @@ from shmring.spark import sparks_code
 
 _CLASS = "io.shmring.spark.driver.DriverCollect"
 _head = struct.Struct(">qiiiqqqq")  # CollectTask.java says what each number is
-_DONE = b"\1"  # end of the stream if the job has succeeded
+_DONE = b"\1"  # last byte of the stream; missing if the job has failed
 
 # CHANGE: edit this for a new version of Spark
-# Digests of the versions of Spark's code that this module was compared with; True if Spark's reader
-# yields a list of the batches' order after the batches.
+# Digests of Spark's code in the versions with which this module was compared. The value is True if
+# Spark's reader yields, after the batches, a list with their order.
 _KNOWN = {
     "d72d351f442074b8": True,  # 4.1
     "2903c504eca058d9": True,  # 4.2
     "d67f8830d197d22c": False,  # 4.3
 }
 
-_MOST_FILES = 8  # most memory files; tasks that write to the same file wait for each other
-_COPIED = 256 * 1024  # most bytes of a part that costs less to copy than to map
+# Most memory files of a result. Several are used because tasks that write to one file wait for each
+# other.
+_MOST_FILES = 8
+_COPIED = 256 * 1024  # most bytes of a part that is copied; a larger one costs less to map
 _PROT_READ, _MAP_PRIVATE = 1, 2
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # flags of fallocate
 
@@ -85,7 +87,8 @@ class _Files:
         self._used: dict[int, list[tuple[int, int]]] = {}
         self._open: list[int] = []
         name = f"shmring-result-{secrets.token_hex(16)}"  # a name that no other file has
-        with suppress(OSError):  # too many open files; tasks then keep their batches
+        # With too many open files, go on without: tasks then send their batches over the socket.
+        with suppress(OSError):
             with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
                 self._open.append(os.dup(file.fileno()))
             for _ in range(min(_MOST_FILES, os.cpu_count() or 1)):
@@ -141,7 +144,7 @@ class _Files:
         _libc.fallocate(number, _KEEP_SIZE | _PUNCH_HOLE, offset, length)
 
     def finish(self) -> None:
-        """Free what failed attempts have written, and let running attempts fail."""
+        """Free the parts that failed attempts wrote; seal files, so that running attempts fail."""
         for number in self._open:
             end = 0
             for offset, length in sorted(self._used.get(number, [])):
@@ -175,7 +178,7 @@ def _words(file: str | Path) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=1)  # looking the class up takes as long as a call
 def _collects(jvm: Any) -> Callable[[Any], Any]:
-    """Return DriverCollect.of; a function that gives None if the JVM has no jar of shmring."""
+    """Return DriverCollect.of or, if the JVM lacks shmring's jar, a function that returns None."""
     with suppress(_protocol.Py4JError):
         return _gateway.JavaClass(_CLASS, jvm._gateway_client).of
     return lambda frame: None
@@ -196,7 +199,7 @@ def _collect_as_arrow(
     try:
         serve = functools.partial(collect.serve, _free_memory(), files.links())
         called = SimpleNamespace(collectAsArrowToPython=serve, schema=java.schema)
-        # Not copy.copy(), which does not know the arguments of Spark's class.
+        # Do not use copy.copy(): it would call Spark's class without the arguments that it needs.
         frame: Any = object.__new__(original.__class__)
         frame.__dict__.update(vars(original), _jdf=called)
         run = sparks_code.copied(_own, {"ArrowCollectSerializer": lambda: files})

@@ -10,8 +10,8 @@ answer; 4 more bytes follow if the number of row counts is odd. Then comes a bat
 or a part of one.
 
 An answer's report is about the task so far: nanoseconds of work, of waits for input and of waits
-for room (8 bytes each), the number of batches that Spark's own code has converted (4), and the
-reason why shmring's code has not (4; 0 if there is none).
+for room (8 bytes each), the number of batches that Spark's own code has converted although shmring
+has a conversion for them (4), and the reason why (4; 0 if there is none).
 """
 
 from __future__ import annotations
@@ -59,14 +59,15 @@ _head = struct.Struct("<QQQIIqQQII")
 _KIND = 16
 _END, _BATCH, _REFERS, _PART, _GOES_ON, _RIGHT = 1, 2, 4, 8, 16, 32
 
-# Reasons why Spark's own code converts batches of a kind that has a conversion of shmring's.
-# FunctionTask.java has the words of the reasons.
+# Reasons why Spark's own code converts batches, although shmring has a conversion for functions of
+# their kind. FunctionTask.java has the text of each reason.
 CODE, PANDAS, KIND, VALUE = 1, 2, 3, 4
 
 # Seconds of one wait; between waits the worker checks that the task still runs.
 _SLICE = 0.05
 
-# Held batches are sent as one answer at these limits: number, bytes, seconds since the last one.
+# Limits of the held batches: their number, their bytes, and the seconds since batches were last
+# sent. At the first limit that is reached, the held batches are sent as one answer.
 _MOST_TOGETHER, _BYTES_TOGETHER, _SOON = 1024, 65_536, 0.01
 
 # Modules as Any, because their stubs lack names or leave types open.
@@ -85,7 +86,7 @@ class Request:
     rows: Sequence[int]  # number of rows of each group; empty if there are no groups
     goes_on: bool  # whether more rows of the last group follow
     side: int  # 0, or 1 for the right side of a cogroup
-    converted: Any = None  # the rows as a conversion has made them; False if that failed
+    converted: Any = None  # result of a conversion; None before it is made, False if it failed
 
 
 @dataclass
@@ -140,7 +141,7 @@ class _Rings:
         # when its last user has closed it.
         for ring in (self.requests, self.answers):
             ring.unlink()
-        self.known: dict[int, Known | None] = {}  # the schema of each side's last request
+        self.known: dict[int, Known | None] = {}  # schema of the last request, by side
         self.encoder: BatchEncoder | None = None  # encoder for the last answer's schema
         # Most bytes of a message: half of the ring, so that another message finds room.
         self.most = most_bytes(self.answers.slots) // 2
@@ -220,7 +221,8 @@ class _Exchange:
     @classmethod
     def _end_earlier_tasks(cls, stream: int) -> None:
         cls._current = stream
-        with cls._taking:  # no thread of an earlier task waits for requests after this
+        # Wait if a thread of an earlier task is taking a request: it then reads _current, and ends.
+        with cls._taking:
             pass
 
     @classmethod
@@ -293,9 +295,9 @@ class _Exchange:
             for index, rows in enumerate(request.rows or [0]):
                 self._parts[request.side].append(Part(request, index, begin))
                 begin += rows
-            # Mark a request of several groups as no longer needed at once. No answer refers to its
-            # columns, and the task sends only a few requests ahead: it must not wait for this
-            # request while parts of the request wait here for the other side.
+            # Mark a request of several groups as no longer needed when it arrives: no answer refers
+            # to its columns. The task sends only a few requests ahead. It must go on sending,
+            # because parts of this request may wait here for a request of the other side.
             if len(request.rows) > 1:
                 self._leave()
         return parts.popleft()
@@ -434,7 +436,7 @@ class _Exchange:
         if not self._gives_struct:
             return batch
         column = batch.column(0)
-        if pa.types.is_null(column.type):  # stands for no columns and no rows
+        if pa.types.is_null(column.type):  # the batch has no columns and no rows
             return None
         return from_struct(column)
 
@@ -594,7 +596,8 @@ def _announced(load: Any) -> Any:
 
 
 def _answer(serializer: Any, exchange: _Exchange, iterator: Any, stream: IO[bytes]) -> None:
-    del serializer.dump_stream  # uncover the method of the class, which sends the answers
+    # Delete this function from the instance: the class's method dump_stream sends the answers.
+    del serializer.dump_stream
     _spark.write_int(_spark.SpecialLengths.START_ARROW_STREAM, stream)
     stream.flush()
     serializer.dump_stream(iterator, exchange)

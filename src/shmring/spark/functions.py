@@ -1,7 +1,9 @@
-"""Sends Spark's batches through a sidecar: a function for Spark's methods, and a UDF.
+"""Sends Spark's batches through a sidecar.
 
-Spark ships only a name and a few numbers to the Python workers. The jar reads them, and then no
-Python worker is necessary; without the jar, Python workers send the batches of `mapInArrow`.
+:func:`through` makes a function for methods such as ``mapInArrow``, :func:`arrow_udf` makes a UDF.
+The function and the UDF hold only the sidecar's name and a few numbers. The jar reads these values
+from the query's plan, and then no Python worker is necessary. Without the jar, Python workers send
+the batches of `mapInArrow`.
 """
 
 from __future__ import annotations
@@ -112,12 +114,13 @@ def through(
 
     >>> df.mapInArrow(shmring.spark.through("scorer"), schema)  # doctest: +SKIP
 
-    With the jar ``applyInArrow`` takes it, too: it calls the sidecar's function with each group as
-    one batch, or with each cogroup as two batches, one for each side. An error fails the task, and
-    so the job; so does an answer with other columns or types than the schema that Spark's method
-    was given. ``mapInArrow`` takes columns by position: other names are ignored, but with the jar a
-    declared name at another place is refused. ``applyInArrow`` takes them by name. Methods for
-    pandas do not take it: the sidecar's function may call ``to_pandas()``.
+    With the jar, ``applyInArrow`` takes the returned function, too: the sidecar's function is then
+    called with each group as one batch, or with each cogroup as two batches, one for each side. An
+    error fails the task, and so the job; so does an answer with other columns or types than the
+    schema that Spark's method was given. ``mapInArrow`` takes an answer's columns by position and
+    ignores their names; with the jar, it refuses an answer that has a declared name at another
+    place. ``applyInArrow`` takes the columns by name. Methods for pandas do not take the returned
+    function; instead, the sidecar's function may call ``to_pandas()``.
 
     Parameters
     ----------
@@ -218,13 +221,14 @@ class _Function:
         self.__name__ = run.name  # the name of the result's column
         import pyarrow as pa
 
-        # From the annotations Spark learns that the function takes an iterator of Arrow arrays. It
-        # accepts the annotation of one column for calls with several columns, too.
+        # From the annotations Spark learns that the function takes an iterator of Arrow arrays.
+        # Spark accepts this annotation, of one column, for calls with several columns, too.
         kind: Any = pa.Array
         self.__annotations__ = {"arguments": Iterator[kind], "return": Iterator[kind]}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # UdfCall.java looks for this text in a pickle that begins with a name of this module.
+        # UdfCall.java reads this text from the pickle; it knows the pickle by a name of this module
+        # at its beginning.
         text = f"{self._run.described} {json.dumps(self._names)}"
         return _unpickled, (text, type(self), self._run, self._names)
 

@@ -102,13 +102,13 @@ def configure(
     ----------
     sidecars : "module:function" or "module:Class", by the name that :func:`through` uses
     functions : whether Spark's own Python workers take batches from rings, for all functions of
-        Arrow or pandas that the job has. None: as ``spark.shmring.functions`` says, here or in an
-        earlier session of this process, and yes if it is not set. The executors' Python needs
-        shmring. A local session that names no Python uses the driver's: this call sets
-        ``PYSPARK_PYTHON``
+        Arrow or pandas that the job has. None: as ``spark.shmring.functions`` is set in the
+        builder, for spark-submit, or by an earlier session of this process; True if it is not
+        set. The executors' Python needs shmring. A local session that names no Python uses the
+        driver's: this call sets ``PYSPARK_PYTHON``
     driver : whether ``df.toArrow()`` and ``df.toPandas()`` get their batches in memory that tasks
-        on the driver's host share with this process. None: as ``spark.shmring.driver`` says, and
-        yes if it is not set
+        on the driver's host share with this process. None: as ``spark.shmring.driver`` is set; True
+        if it is not set
     options : options of each sidecar
 
     Raises
@@ -170,7 +170,7 @@ def _is_of_a_server(builder: Any) -> bool:
 
 
 def _remote(builder: Any) -> str:
-    """Return where the builder's Spark Connect server is, or is to start; empty if it has none."""
+    """Return the address of the builder's Spark Connect server, running or not; empty if none."""
     options = getattr(builder, "_options", {})
     mode = options.get("spark.api.mode", os.environ.get("SPARK_API_MODE", "")).lower()
     master = options.get("spark.master", "local") if mode == "connect" else ""
@@ -213,7 +213,7 @@ def _properties(file: Path) -> dict[str, str]:
 
 
 def _listed(*values: str) -> str:
-    """Join lists of Spark's settings; keep each entry once, also if Spark has made it a URL."""
+    """Join Spark's comma-separated lists without duplicates: a path and its file: URL are equal."""
     parts: dict[str, str] = {}
     for part in (part.strip() for value in values for part in value.split(",")):
         if part:

@@ -1,4 +1,4 @@
-"""Says of a session whether functions go over rings, and why some do not."""
+"""Tells whether a session's functions go over rings, and why some do not."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
     -------
     dict with ``functions`` (whether functions go over rings), ``obstacles`` (why none can),
     ``left_to_spark`` (why some were left to Spark, in all sessions of this JVM), ``conversions``,
-    ``warm_workers`` and ``driver`` (switches), ``versions``, and ``queries``: of the last queries
-    with Python functions, in all sessions of this JVM, the ``id``, ``description``, ``share``
-    (nodes of Python functions over rings, of all nodes of Python functions), and ``left`` (names of
-    the others)
+    ``warm_workers`` and ``driver`` (whether these switches are on), ``versions``, and ``queries``.
+    The last one has a dict for each of the last queries with Python functions, in all sessions of
+    this JVM: ``id``, ``description``, ``share`` (fraction of the query's nodes of Python functions
+    that went over rings), and ``left`` (names of the nodes that did not)
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Spark's own functions: whether their code is known, and copies that call other functions."""
+"""Handles functions of Spark: digests of their code, and copies that call other functions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _source(part: Any, scope: Mapping[str, Any]) -> str:
 def free_variables(function: FunctionType) -> dict[str, Any]:
     """Return the variables around a function that have a value, by their names."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    none = CellType()  # an empty cell is equal to empty ones only
+    none = CellType()  # an empty cell, to which only empty cells are equal
     return {name: cell.cell_contents for name, cell in cells if cell != none}
 
 

@@ -1,4 +1,4 @@
-"""Frames of functions that stand for Spark's own: users' errors and logs do not show them."""
+"""Hides shmring's frames from users' errors and logs, if its functions replace those of Spark."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _OURS = "shmring.spark"
 
 
 def leave_out_of_errors(*functions: Any) -> None:
-    """Let users' errors show no frames of functions, and classes, that stand for Spark's own.
+    """Let users' errors show no frames of the given functions and classes, which replace Spark's.
 
-    Spark leaves out the frames of its own files.
+    Spark leaves out the frames of its own files, so these functions get a file name in its folder.
     """
     for each in functions:
         function = getattr(each, "__func__", each)  # the function of a class or static method
@@ -46,7 +46,8 @@ def _seeming_sparks(code: CodeType) -> CodeType:
 def leave_out_of_logs() -> None:
     """Let a record of a user's log name the user's function, or class, that has written it.
 
-    Spark names the outermost function that a function of its own has called.
+    Spark names the outermost function that was called from Spark's code. Without this change, that
+    would be a function of shmring.
     """
     context = copied(worker_io.context_provider, {"inspect": _Stack})
     named: Any = worker
@@ -61,7 +62,7 @@ class _Stack:
 
     @staticmethod
     def currentframe() -> _Stack | None:
-        """Return the caller's frame, as the function of this name in `inspect` does."""
+        """Return the caller's frame; Spark calls this instead of inspect.currentframe()."""
         return _Stack(inspect.currentframe()).f_back
 
     def __getattr__(self, name: str) -> Any:

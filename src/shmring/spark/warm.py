@@ -51,7 +51,7 @@ _MODULES = (
 class Imports:
     """Modules that a daemon has imported for its workers."""
 
-    names: frozenset[str]  # names of packages, and of modules in no package
+    names: frozenset[str]  # names of the top-level packages and modules
     path: frozenset[str]  # entries of the path in which the modules were looked for
     written: Mapping[str, int]  # modification time of each package's file, in ns
 
@@ -122,8 +122,8 @@ def received() -> tuple[int, bytes] | None:
 def import_early() -> Imports | None:
     """Import the workers' modules before the fork; return None if the switch is off.
 
-    Does not return if a fork would differ from a process that imports the modules itself: the
-    daemon then starts again, without the imports.
+    Does not return if forked workers could not use the modules, for example because an import has
+    started a thread: the daemon then starts again, without the imports.
     """
     if os.environ.pop(SWITCH, "on") == "off":
         return None

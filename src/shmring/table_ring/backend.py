@@ -1,8 +1,9 @@
 """The calls that a :class:`~shmring.table_ring.TableRing` makes to its database.
 
-All databases follow one rule: a call that takes numbers locks the cursor, makes the guarded UPDATE
-of the slots, and moves the cursor only if each slot met the guard. If the ring is full or empty, or
-the client is killed or cut off, nothing was written and the number is still the next one.
+A call that takes numbers makes an UPDATE of their slots, whose WHERE clause (the guard) checks that
+each slot is in the expected state. If the ring is full or empty, or the transaction is undone, no
+slot is written, and later calls deal with the numbers: SQLite undoes the cursor with the
+transaction; on PostgreSQL, a look takes the numbers back or lets subscribers skip them.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from shmring.errors import (
 )
 from shmring.table_ring.schema import Layout, Tables
 
-# Maximum number of attempts after the deadline. An attempt after the deadline can succeed, because
-# a search may have repaired a position since the last attempt. The number is limited, because other
-# connections could take the message before each attempt.
+# Maximum number of attempts after the deadline. Each attempt follows a look that has shown a
+# message or a free slot, perhaps by repairing a position, so the attempt is likely to succeed. The
+# number is limited, because other connections could be faster each time.
 LATE = 100
 
 # Seconds between two searches of the whole table: the first pause, and the longest.
@@ -90,9 +91,9 @@ class Deadline:
 class Searches:
     """Decides when a handle that finds no message searches the whole table.
 
-    A handle that has found no message yet searches at once: a program that attaches for each pop
-    makes no later call. Other handles search some time after the last message, whatever the
-    number of calls, and then less and less often.
+    A handle that has found no message yet searches at once, because its first call may be its only
+    one: a program may attach anew for each pop. Other handles search some time after the last
+    message, whatever the number of calls, and then less and less often.
     """
 
     def __init__(self) -> None:
@@ -180,15 +181,15 @@ class Peek:
 
 
 class Backend(ABC):
-    """One connection to one ring's tables; made from a URL, its tables and a durability.
+    """One connection to one ring's tables.
 
-    A method with an empty body does something for some databases only.
+    A method with an empty body is one that only some databases need: their backends override it.
 
     Attributes
     ----------
     driver : SQLAlchemy's name of the only driver that the backend works with
     free_message : SQL for the 300 zero bytes of a slot that never held a message
-    cursor_rows : whether the next numbers are columns of the tables
+    cursor_rows : whether columns of the tables hold the numbers of the next push and pops
     first_wait : seconds of the first wait; each later wait is twice as long as the last one
     meanings : the database's error codes, each with its meaning for users
     rights : text about the rights that a user of a ring needs
@@ -233,7 +234,7 @@ class Backend(ABC):
 
     @abstractmethod
     def serve(self, subscriber: str, holder: int) -> bool:
-        """Pop for this subscriber, which has this bit of `holders`; False if it was removed."""
+        """Let later pops be for a subscriber, by its name and bit; False if it was removed."""
 
     @classmethod
     def address(cls, url: sa.URL) -> sa.URL:
@@ -279,12 +280,12 @@ class Backend(ABC):
     def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
         """Read the position of push or pop, and the slot that is `ahead` slots after it.
 
-        For push, read instead the first slot up to there that is not free, if there is one.
+        For push: if a slot up to that slot is not free, read the first such slot instead.
         `whole`: search all slots for messages whose number a connection took without popping them.
         """
 
     def waiting(self, peek: Peek) -> int:
-        """Return how many messages wait from the number of a peek on."""
+        """Return how many messages wait for the subscriber, from the number in `peek` on."""
         return peek.push - (peek.number or 0)
 
     def listen(self, which: Which) -> float:
@@ -379,12 +380,12 @@ class Backend(ABC):
         """Wait until a subscriber's calls and leases have ended, and remove its cursor."""
 
     def _tell(self, connection: sa.Connection) -> None:  # noqa: B027
-        """Make new messages wait for the subscribers that are in the ring's row now."""
+        """Let each later message wait for the subscribers that the ring's row now lists."""
 
     # -- transactions ----------------------------------------------------------------------------
 
     def transact(self, change: Callable[[sa.Connection], R]) -> R:
-        """Change the ring in a transaction, which is synced with any `durability`."""
+        """Change the ring in a transaction; wait for the disk, whatever the `durability`."""
 
         def attempt() -> R:
             with self.translated():

@@ -161,7 +161,7 @@ def choose_subscriber(backend: Backend, wanted: str | None) -> str:
         raise Damaged(f"table ring {name!r} lost its subscribers; TableRing.drop it")
     chosen = wanted
     if chosen is None:
-        # No subscriber was named: a handle that only pushes needs none.
+        # Without a name, choose one: a handle that only pushes needs no particular subscriber.
         chosen = "main" if "main" in holders else min(holders)
     if chosen not in holders:
         raise SubscriberNotFound(

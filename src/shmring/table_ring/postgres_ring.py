@@ -5,13 +5,13 @@ A ring called ``orders`` has, beside its tables:
 ``orders_push``, ``orders_pop_<n>``
     sequences: the number of the next push, and of each subscriber's next pop
 ``orders_leases``
-    a row for each lease: a run of numbers that a subscriber's cursor has passed, but whose messages
-    are not popped. Its transaction has the row of an open lease locked; any other row is a lease
-    that was given up, for the next pop
+    a row for each lease: consecutive numbers that a subscriber's cursor has passed, although their
+    messages are not popped. An open lease's transaction keeps the lease's row locked. A row without
+    a lock is a lease that was given up: the subscriber's next pop takes its messages
 the functions of the `.sql` files
-    each runs in one statement, and so in one round trip. In functions that a client calls, the last
-    parameter says that the call has its transaction alone; the parameter's name contains the
-    version and the layout
+    a push or a pop is a call of one function, by one statement, and so in one round trip. The name
+    of a function's last parameter contains the version and the layout: a handle of another version
+    or layout cannot call the function. The value is true if the call is alone in its transaction
 
 docs/table-ring-design.md says how the functions use the sequences, and which locks they take.
 """
@@ -54,8 +54,9 @@ PUSH, AWAIT_MESSAGE, AWAIT_SLOT = 64, 100, 200
 # Number added to a subscriber's sequence while the subscriber may have leases.
 LEASED = 1 << 62
 
-# How many numbers below a cursor a look searches for messages that were taken and not popped: more
-# than there are connections. A look at the whole table finds messages further back.
+# Size of the range, below a cursor, in which each look for a pop searches for messages that were
+# taken and not popped: more numbers than there are connections. Only a look at the whole table
+# searches further.
 NEAR = 300
 
 # State of the last number that a session took. DONE: its slot has the number. GIVEN_UP: the number
@@ -89,15 +90,16 @@ _MEANINGS: dict[str | int | None, Meaning] = {
     "53100": "full",
 }
 
-# Settings of a session. Plans must not depend on statistics, which may have been collected from an
-# empty ring: every lookup goes by key. Planning only once saves half the time of a push.
+# Settings of a session. They make every lookup go by key, because statistics, from which PostgreSQL
+# would choose a plan, may have been collected when the ring was empty. They also keep a statement's
+# first plan, because planning takes half the time of a push.
 _SETTINGS = (
     b"SET synchronous_commit = off;"
     b"SET default_transaction_isolation = 'read committed';"
     b"SET default_transaction_read_only = off;"
     b"SET lock_timeout = %d;"
-    # Make quote_ident() quote only names that need quotes: the keys of the ring's locks, and the
-    # ring's row, contain the schema's name in this form.
+    # Make quote_ident() quote only names that need quotes. The ring's row has the schema's name in
+    # this form, and so has the text from which the keys of the ring's locks are computed.
     b"SET quote_all_identifiers = off;"
     b"SET plan_cache_mode = force_generic_plan;"
     b"SET jit = off;"
@@ -131,12 +133,12 @@ def mark_of(layout: Layout) -> str:
 
 
 def made_for(ring: str) -> str:
-    """Return the text in the ring's row about its functions: their version, and the ring."""
+    """Return the text that the ring's row has about its functions: version and ring."""
     return f"version {VERSION} for {ring}"
 
 
 def fill_in(script: str, ring: str, layout: Layout, subscribed: int, holders: int) -> str:
-    """Return the statements of a script for one ring, which is named with its schema."""
+    """Return the statements of a script for one ring; `ring` is its name with its schema."""
     values = {"ring": ring, "name": ring.rpartition(".")[2], "made": made_for(ring)}
     values |= {"slots": layout.slots, "stride": layout.stride, "slot_of": layout.slot_sql("number")}
     values |= {"subscribed": subscribed, "holders": holders, "key": lock_key(ring)}
@@ -248,15 +250,15 @@ class PostgresRing(Backend):
         self._sent(lambda: self._driver.execute(sql.encode()))
 
     def _sent(self, send: Callable[..., R], *parameters: Any) -> R:
-        """Send in a prepared session; raise the errors that SQLAlchemy would raise."""
+        """Call `send`, connected again if necessary; raise the errors that SQLAlchemy would."""
         if self._driver.closed:
             self._reconnect()
         try:
             return send(*parameters)
         except BaseException as error:
-            # The session is still active if Ctrl-C came between sending and waiting for the answer,
-            # or an alarm within a lease's own statement. Then nobody reads the answer, and the
-            # session takes no other statement: close it, and the next call connects again.
+            # The session is still active if a signal's exception came after a statement was sent
+            # and before its answer was read. Then nobody reads the answer, and the session takes no
+            # other statement: close the session, and the next call connects again.
             if self._driver.info.transaction_status == pq.TransactionStatus.ACTIVE:
                 self._driver.close()
             if isinstance(error, psycopg.Error):
@@ -298,9 +300,9 @@ class PostgresRing(Backend):
         self._run("SELECT pg_advisory_xact_lock(hashtext('shmring.table_ring'))")
 
     def exist(self, connection: sa.Connection) -> bool:
-        # Find the ring's schema; from now on statements name it. The search path of another session
-        # may lead elsewhere, and so may this session's when another table of this name is made. If
-        # the ring does not exist, take the schema in which it would be made, if there is one.
+        # Find the ring's schema, and name the schema in all later statements: the search path of
+        # another session may lead to another table of this name, and so may this session's when a
+        # table is added. If the ring does not exist, take the schema in which it would be made.
         name = self.tables.name
         schema, self._schema, found = self._call(
             "SELECT s.name, quote_ident(s.name), s.found FROM (SELECT n.nspname, true"
@@ -383,9 +385,10 @@ class PostgresRing(Backend):
         # meanwhile, because the sequence exists.
         leases = f"{self._named('_leases')} WHERE subscriber = {holder}"
         self._run(f"SELECT FROM {leases} FOR UPDATE")
-        # Drop the sequence before this session blocks pushes: the DROP waits for all pops, leases
-        # and looks that use the sequence, so they must not wait for this session. Later calls wait
-        # for the DROP and hold no lock, because each uses the sequence before it takes any lock.
+        # Drop the sequence before this session blocks pushes. The DROP waits for all pops, leases
+        # and looks that use the sequence: if one of them waited for this session, both would wait
+        # for ever. Calls that begin later wait for the DROP, and hold no lock meanwhile, because
+        # each call uses the sequence before it takes any lock.
         self._run(f"DROP SEQUENCE IF EXISTS {self._named(f'_pop_{holder}')}")
         # Wait for the leases that have begun meanwhile; without the sequence, no lease can begin.
         self._run(f"DELETE FROM {leases}")

@@ -52,8 +52,8 @@ class PostgresBackend(PostgresRing):
     first_wait = IDLE / 1000
 
     _waiters = 0
-    # Kind ("push" or "pop") of the last call that could take a number. If the call gave its number
-    # up (`_last` is GIVEN_UP), only a look of this kind takes the number back.
+    # Kind ("push" or "pop") of the last call that could take a number. If that call gave its number
+    # up (`_last` is GIVEN_UP), a look of the same kind takes the number back.
     _given_up: Which = "pop"
 
     def use(self, layout: Layout) -> None:
@@ -143,8 +143,8 @@ class PostgresBackend(PostgresRing):
                 me = f"{self._me[1]}, {lease}, {last}, {self._mark}"
                 self._settle = f"SELECT {self._named('_settle')}({me})"
                 return [row[1:] for row in found]  # pyright: ignore[reportReturnType]
-            # Another connection has the lease, or all messages of the lease were popped before, and
-            # the SQL function has deleted the lease.
+            # Commit, and try to get another lease: this one has gone to another connection, or the
+            # SQL function has deleted it, because all of its messages were popped before.
             self._run("COMMIT")
         return []
 
@@ -160,8 +160,8 @@ class PostgresBackend(PostgresRing):
     def end_lease(self, keep: bool) -> None:
         if keep:
             try:
-                # After a new connection, or a COMMIT or ROLLBACK by the user, another handle may
-                # have the lease by now.
+                # Refuse if the lease's transaction has ended, because the connection was lost or
+                # the user ran COMMIT or ROLLBACK: another handle may have the lease by now.
                 if self._driver.closed or not self._driver.info.transaction_status:
                     raise Contended(
                         f"the transaction of a lease on table ring {self.tables.name!r} ended"
@@ -230,8 +230,8 @@ class PostgresBackend(PostgresRing):
             self._run(f'UNLISTEN "{self.tables.name}"')
 
     def told(self) -> int:
-        # Count the notifications so far: the look that follows sees their messages. The call also
-        # notices that the connection has ended.
+        # Count the notifications so far: the next look sees the messages that they announce. The
+        # call also raises an error if the connection has ended.
         self._sent(self._take_notifications)
         return self._told
 
@@ -254,8 +254,8 @@ class PostgresBackend(PostgresRing):
         for _ in range(ATTEMPTS):
             push = self._look(self._look_push, (0,))[0][0]
             cursors = self._cursors()
-            # Look in one statement for each subscriber: a look keeps its locks until the end of its
-            # statement.
+            # Look by one statement for each subscriber, because a look keeps its locks until its
+            # statement ends.
             numbers = {
                 name: self._peek_pop(name, holder, self._there(cursor, holder), False).number
                 for (name, holder), cursor in cursors.items()
@@ -310,8 +310,8 @@ class PostgresBackend(PostgresRing):
     def _try(self, attempt: Callable[[], R | None], which: Which = "pop") -> R | None:
         """Run a statement that takes numbers; None if it took no number.
 
-        Before the statement, two looks take the last call's number back, if an error left the
-        number without its slot, or if the call gave the number up and no look has followed.
+        First, two looks take the last call's number back, if an error separated the number from its
+        slot, or if the call gave the number up and no look has followed.
         """
 
         def tidy_attempt() -> R | None:
@@ -319,7 +319,8 @@ class PostgresBackend(PostgresRing):
                 # Search the whole table if an error has undone the last call: the sequence keeps
                 # the call's number, and other sessions may have taken many later numbers since.
                 whole = self._last == UNDONE
-                self._last = max(self._last, UNKNOWN)  # stays UNKNOWN or UNDONE if a look fails
+                # Remember the state for the next call, if one of the looks below fails.
+                self._last = max(self._last, UNKNOWN)
                 self.peek("push")
                 self.peek("pop", whole=whole)
             self._last, self._given_up = UNDONE, which
@@ -334,7 +335,8 @@ class PostgresBackend(PostgresRing):
             if not full and not self._is_removed(error, self._me[2]):
                 raise
             self._last = GIVEN_UP
-            # A look follows: it shows whether slots are free, or that the subscriber was removed.
+            # Let the caller look: it then sees how many slots are free, or that the subscriber was
+            # removed.
             return None
 
     def _look(self, sql: str, parameters: Sequence[Any]) -> Rows:

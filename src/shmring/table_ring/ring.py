@@ -542,8 +542,9 @@ class TableRing(Closing):
         def begin(backend: Backend, _timeout: float) -> list[Message]:
             nonlocal begun
             # Set the flag first, so that no other thread begins a lease. If a signal's exception
-            # comes from here on, the lock is released before _end_lease() takes it again: a lease
-            # that another thread began in between would be undone instead of this one.
+            # comes from here on, this thread releases the lock, and takes it again in _end_lease().
+            # Without the flag, another thread could begin a lease in between, and _end_lease()
+            # would undo that lease.
             begun = self._lease_open = True
             found = backend.begin_lease(limit)
             self._lease_open = begun = bool(found)
@@ -566,7 +567,8 @@ class TableRing(Closing):
                 backend.end_lease(keep=bool(taken))
                 self._count(taken)
             finally:
-                # Let other threads in only now: earlier pushes would be undone with the lease.
+                # Let other threads in only now: a push before the end of the lease's transaction
+                # would be part of it, and could be undone with it.
                 self._lease_open = False
                 while self._waited:
                     backend.unlisten(*self._waited.pop())
@@ -614,7 +616,7 @@ class TableRing(Closing):
         with self._use() as backend:
             longest = backend.listen(which)
         try:
-            # Check again after listen(): an earlier push or pop has sent no notification.
+            # Look again after listen(): a push or pop before it has sent no notification.
             while True:
                 with self._use():
                     told = backend.told()

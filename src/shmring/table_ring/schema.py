@@ -11,8 +11,8 @@ A ring called ``orders`` has three tables, whatever the database:
     one row for each subscriber: its ``name`` and its bit, ``holder``
 
 `holders` has a bit for each subscriber that has not popped the message, and `reference_count` is
-the number of these bits: a slot is free when both are 0. A backend may need more to hand out the
-next numbers.
+the number of these bits: a slot is free when both are 0. The next numbers are in further columns
+(SQLite) or in sequences (PostgreSQL).
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ MAX_SUBSCRIBERS = 64
 SCATTER_RANGES = 10
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-# Suffixes refused in a ring's name: on PostgreSQL, the ring "orders" has an object "orders_push".
+# Suffixes refused in a ring's name, because they name parts of another ring: on PostgreSQL,
+# "orders_push" is a part of the ring "orders".
 _SUFFIX = re.compile(r"_(ring|subscribers|leases|push|pop_\d+)$")
 
 
@@ -66,7 +67,7 @@ def check_name(name: str) -> str:
 
 
 def check_new_name(name: str) -> None:
-    """Raise ValueError if a ring of this name could have the same table as another ring."""
+    """Raise ValueError if a new ring's name could be the name of a part of another ring."""
     if found := _SUFFIX.search(name):
         raise ValueError(
             f"ring name {name!r} ends in {found[0]!r}, as parts of a ring {name[: found.start()]!r}"
@@ -202,9 +203,9 @@ class Tables:
 
     def fill(self, connection: sa.Connection, layout: Layout, free_message: str) -> None:
         """Insert the slots, all of them free."""
-        # Insert the rows in slot order: consecutive messages of a scattered ring then lie on
-        # different pages. Insert each row at full width: a page then never gets more rows than it
-        # has room for when all slots hold messages.
+        # Insert the rows in slot order, so that consecutive messages of a scattered ring lie on
+        # different pages. Insert each row at full width, so that a page has room for its rows when
+        # all of its slots hold messages.
         numbers = sa.text(
             "WITH RECURSIVE numbers(n) AS (SELECT CAST(0 AS BIGINT) UNION ALL"
             f" SELECT n + 1 FROM numbers WHERE n + 1 < {layout.slots})"
@@ -219,7 +220,8 @@ class Tables:
 
         Raises
         ------
-        NotARing : such a table is there; nothing was read or changed in it
+        NotARing : a table of one of these names is another program's; nothing was read or
+            changed in it
         """
         # Read the database's catalog: a statement on the tables would wait for their locks.
         inspector = sa.inspect(connection)

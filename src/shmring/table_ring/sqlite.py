@@ -135,7 +135,8 @@ class SqliteBackend(Backend):
         self._positions = f"SELECT r.position, u.name, u.position FROM {ring} r, {users} u"
 
     def serve(self, subscriber: str, holder: int) -> bool:
-        # A handle of a removed subscriber pops nothing, even if the subscriber is added again.
+        # Pops look for name and bit: the handle of a removed subscriber finds nothing, unless the
+        # subscriber is added again and gets the same bit.
         self._me, self._mask = (subscriber, holder), mask(holder)
         return True
 
@@ -267,7 +268,8 @@ class SqliteBackend(Backend):
     def _attempt(self) -> Generator[sqlite3.Connection]:
         """Run a transaction that is undone as a whole if a guarded UPDATE met no row."""
         with self._wrapped():
-            try:  # a signal's exception may come as soon as the transaction exists
+            # Begin inside `try`: a signal may raise an exception as soon as the transaction exists.
+            try:
                 self._enter()
                 yield self._driver
                 self._driver.execute("COMMIT")

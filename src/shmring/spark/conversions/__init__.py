@@ -5,7 +5,7 @@ task's data. This function is a closure: its free variables hold the user's func
 its arguments, the return type and the settings. The hook, :func:`equip`, hands the closure to a
 conversion, and the worker calls the function that the conversion returns.
 
-To register a conversion, add a row to :data:`CONVERSIONS`: kind -> replacement, digests.
+To register a conversion, add a row to :data:`CONVERSIONS`, kind -> :class:`Conversion`.
 
 - The kind is one of Spark's ``PythonEvalType``.
 - The replacement is ``module:function`` in this package, imported when a worker first meets the
@@ -39,7 +39,7 @@ from shmring.spark.tracebacks import leave_out_of_errors
 Function = Callable[[int, Iterator[Any]], Iterator[Any]]
 Replacement = Callable[[Function, Mapping[str, Any]], Function | None]
 
-SWITCH = "spark.shmring.conversions"  # "off": no conversion replaces Spark's
+SWITCH = "spark.shmring.conversions"  # setting; with "off", Spark converts all values itself
 
 
 class Conversion(NamedTuple):
@@ -51,7 +51,8 @@ class Conversion(NamedTuple):
 
 
 # CHANGE: edit this for a new version of Spark
-_VERSIONS = ("4.2.", "4.3.")  # 4.1 reads functions in another way, and keeps its conversions
+# Versions of Spark with conversions. Spark 4.1 reads functions in another way: none is replaced.
+_VERSIONS = ("4.2.", "4.3.")
 
 # CHANGE: edit this for a new kind of Python function
 _PANDAS = (
@@ -80,7 +81,7 @@ _TABLES = (
 )
 # CHANGE: edit this for a new version of Spark
 CONVERSIONS: Mapping[int, Conversion] = {
-    # Spark has two functions of this kind: the second one converts by pandas, and is left alone.
+    # Spark has two worker functions of this kind. Only the one without pandas is replaced.
     PythonEvalType.SQL_ARROW_BATCHED_UDF: Conversion(
         "rows:plain",
         _ROWS,
@@ -140,7 +141,7 @@ def _reading(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _replaced(kind: int, function: Any) -> tuple[Any, int]:
-    """Return the function to call, and the reason if that is Spark's own; 0 for a conversion."""
+    """Return the function to call, and 0 for a conversion, or the reason for Spark's function."""
     if reason := _unknown(kind, function.__code__):
         return function, reason
     module, _, name = CONVERSIONS[kind].replacement.partition(":")
@@ -159,7 +160,7 @@ def _imported(module: str) -> Any:
 
 @cache
 def _unknown(kind: int, code: CodeType) -> int:
-    """Return why a conversion cannot replace a function of Spark; 0 if it can.
+    """Return the reason (a number of exchange.py) why Spark's function cannot be replaced, or 0.
 
     The result is cached: a worker compares the sources, and logs a difference, once for each kind.
     """

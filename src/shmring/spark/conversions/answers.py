@@ -27,15 +27,16 @@ from shmring.spark.conversions.waiting import MOST_VALUES, Waiting
 _pa: Any = pa  # typed as Any, because its stubs lack names
 
 # CHANGE: edit this for a new type between Spark and Arrow
-# For each declared type, the kinds of dtypes (letters of dtype.kind) that values of an answer may
-# have if the answer is to wait.
+# Kinds of dtypes (letters of dtype.kind) that the columns of a waiting answer may have, by the
+# column's declared type. An answer with another dtype does not wait: Spark converts it alone.
 _KINDS: dict[type, str] = {
     **dict.fromkeys((*INTEGERS, types.FloatType, types.DoubleType), "if"),
     **dict.fromkeys((types.StringType, types.BinaryType, types.DateType, types.DecimalType), "O"),
     **dict.fromkeys((types.TimestampType, types.TimestampNTZType), "M"),
     types.BooleanType: "b",
 }
-# Types of values for which pandas chooses the same dtype, however many values there are.
+# Types of the values of a waiting answer. For values of one of these types, pandas mostly chooses
+# the dtype by the type alone, so values of several answers get the dtype that each would get alone.
 _VALUES = {
     *(bool, int, float, str, bytes, datetime.date, decimal.Decimal),
     *(np.bool_, np.int32, np.int64, np.float32, np.float64),
@@ -60,7 +61,8 @@ class _Answers(Waiting):
         )
 
     def _together(self, answers: list[Sequence[Any]]) -> list[Any]:
-        # Forbid the cast that Spark tries after an error: it changes other answers, too.
+        # Forbid the cast that Spark tries after an error: it would also cast the values of answers
+        # that cause no error.
         return [self._batch(answers, arrow_cast=False)]
 
     def _alone(self, answer: Sequence[Any]) -> list[Any]:
@@ -88,11 +90,11 @@ class _Answers(Waiting):
 
     @abstractmethod
     def _storage(self, chunk: Any) -> Any:
-        """Return a key of how pandas stores the values of a chunk."""
+        """Return a key, equal for chunks whose values pandas stores in the same way."""
 
     @abstractmethod
     def _merged(self, column: types.StructType, chunks: list[Any]) -> Any:
-        """Make an array, or a series, of chunks that are stored in the same way."""
+        """Join chunks that pandas stores in the same way to one numpy array or one series."""
 
 
 class FrameAnswers(_Answers):
@@ -167,7 +169,7 @@ class FrameAnswers(_Answers):
 
 
 def _copied(values: Any) -> Any:
-    """Copy the values of a block row by row."""
+    """Copy the values of a block, so that the values of each column lie side by side."""
     return np.array(getattr(values, "_ndarray", values), order="C")
 
 
@@ -180,7 +182,7 @@ def _check_range(kind: type, column: Any) -> None:
 
 
 class ValueAnswers(_Answers):
-    """Values of aggregates: for each group and function, values, and how often each is repeated."""
+    """Answers of aggregates: a function's values for each group, and how often each is repeated."""
 
     def __init__(self, schema: types.StructType, settings: Any) -> None:
         super().__init__(schema, settings)

@@ -1,8 +1,9 @@
 """Functions of pandas that get a batch at a time: mapInPandas, and pandas_udf of columns.
 
-Spark's own function runs, with two of its names replaced: the classes by which it converts. Frames
-get the blocks that Spark's frames of the same dtypes have, each filled at once. Numbers, dates and
-texts that are as declared become arrays without a mask. Spark converts everything else.
+Spark's own function runs, but calls the two classes below instead of Spark's converters. Frames get
+the same blocks as frames that Spark makes with the same dtypes; each block is allocated once, and
+then filled. Numbers, dates and texts that have exactly the declared type become Arrow arrays
+directly, while Spark first makes a mask of nulls. Spark converts everything else.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _batches: Any = ArrowBatchTransformer
 
 
 def by_blocks(sparks: FunctionType, variables: Mapping[str, Any]) -> FunctionType:
-    """Return a copy of Spark's function that converts by the classes below."""
+    """Return a copy of Spark's function that calls the classes below to convert."""
     return copied(
         sparks, {"ArrowBatchTransformer": _ToPandas(), "PandasToArrowConversion": _ToArrow}
     )
@@ -111,5 +112,5 @@ def _is_as_declared(frame: Any, kind: types.DataType) -> bool:
         or len(set(names)) < len(names)
     ):
         return False
-    # pandas cannot select columns of a frame that has some in another byte order.
+    # Leave a frame with a column in another byte order to Spark: pandas cannot select its columns.
     return all(getattr(block.dtype, "isnative", True) for block in frame._mgr.blocks)

@@ -17,14 +17,14 @@ _pa: Any = pa  # typed as Any, because its stubs lack names
 NONE = type(None)
 INTEGERS = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
 # CHANGE: edit this for a new type between Spark and Arrow
-# The dtype whose values are exactly those of a declared type.
+# By declared type: the dtype that has exactly the same values.
 _EXACT: dict[type, np.dtype[Any]] = {
     **{kind: np.dtype(f"int{8 << size}") for size, kind in enumerate(INTEGERS)},
     types.FloatType: np.dtype("float32"),
     types.DoubleType: np.dtype("float64"),
     types.BooleanType: np.dtype("bool"),
 }
-# The type of objects that are exactly those of a declared type.
+# By declared type: the Python class of objects that have exactly the same values.
 _OBJECTS: dict[type, type] = {types.DateType: datetime.date, types.StringType: str}
 
 
@@ -32,8 +32,8 @@ def in_pandas(arrays: Sequence[Any], sparks: Callable[[list[int]], list[Any]]) -
     """Return the columns' values as Spark makes them; `sparks` lets Spark convert some columns."""
     values = [_simple(array) for array in arrays]
     others = [at for at, made in enumerate(values) if made is None]
-    # If Spark has to convert a column, it gets the texts, too: Spark has two ways to convert a
-    # frame, and a column of text decides which one it takes.
+    # If Spark has to convert any column, let it convert the texts, too: Spark has two ways to
+    # convert a frame, and chooses one of them if the frame has a column of text.
     is_needed = not all(_is_text(arrays[at]) for at in others)
     converted = sparks(others) if is_needed else [arrays[at].to_pandas()._values for at in others]
     for place, made in zip(others, converted, strict=True):

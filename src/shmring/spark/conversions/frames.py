@@ -26,18 +26,19 @@ _pc: Any = pc
 _Frame: Any = pd.DataFrame
 _Series: Any = pd.Series
 _RangeIndex: Any = pd.RangeIndex
-_set = object.__setattr__  # pandas looks an attribute up before it sets it
+_set = object.__setattr__  # faster than __setattr__ of pandas, which looks the attribute up first
 _internals: Any = import_module("pandas.core.internals")
 _Placement: Any = import_module("pandas._libs.internals").BlockPlacement
 
 # CHANGE: edit this for a new type between Spark and Arrow
-# Types with one dtype, with or without nulls, whose values are converted independently.
+# Types whose columns have the same dtype with and without nulls. Each value is converted alone, so
+# that its result does not depend on values of other groups.
 _STEADY = (
     *(types.FloatType, types.DoubleType, types.StringType, types.BinaryType, types.DateType),
     *(types.TimestampType, types.TimestampNTZType, types.DecimalType, types.DayTimeIntervalType),
 )
-_MOST_VARIANTS = 16  # most copies of a request: one for each set of columns with nulls
-_MOST_LAYOUTS = 16  # most layouts that are remembered; nulls change the dtypes of columns
+_MOST_VARIANTS = 16  # most frames of all rows of a request: one for each set of columns with nulls
+_MOST_LAYOUTS = 16  # most layouts remembered: one for each combination of names and dtypes
 
 
 class Unjoinable(Exception):
@@ -54,11 +55,13 @@ class JoinedRows:
         ends: Any = np.cumsum(rows)
         self._ends: list[int] = ends.tolist()
         self._values = _converted(batch, settings)
-        # Columns whose dtype depends on nulls, by place. _nulls: for each group, whether it has
-        # nulls in the column; _filled: the column, with values in place of its nulls.
+        # Two entries for each column with nulls whose dtype depends on them, by the column's place.
+        # _nulls: for each group, whether it has nulls in the column. _filled: the column with 0 or
+        # False instead of nulls, for the groups without nulls.
         self._nulls: dict[int, list[bool]] = {}
         self._filled: dict[int, Any] = {}
-        # Functions that copy rows of a column, or of a frame, for each set of columns with nulls.
+        # Functions that copy a group's rows: of a frame, by the set of columns in which the group
+        # has nulls; of a series, by its column's place and whether the group has nulls there.
         self._cutters: dict[Any, Callable[[int, int], Any]] = {}
         for place, field in enumerate(from_arrow_schema(batch.schema).fields):
             kind, column = type(field.dataType), batch.column(place)
@@ -69,7 +72,8 @@ class JoinedRows:
             if not column.null_count:
                 continue
             if kind in INTEGERS and settings.prefer_int_ext_dtype:
-                # Leave longs to Spark, which rounds them by all values of the column.
+                # Leave longs to Spark: if a column has a null, Spark may round all of its large
+                # values, and here the null may be another group's.
                 if kind is types.LongType:
                     raise Unjoinable
                 continue
@@ -89,7 +93,7 @@ class JoinedRows:
         return _Series(values, dtype=values.dtype, copy=False, name=self._names[place])
 
     def frame(self, group: int, places: Sequence[int]) -> Any:
-        """Make the group's frame of some columns: the same columns in each call."""
+        """Make the group's frame of the columns at `places`, which are the same in each call."""
         variant = tuple([nulls[group] for at, nulls in self._nulls.items() if at in places])
         cut = self._cutters.get(variant)
         if cut is None:
@@ -143,7 +147,7 @@ class Layouts:
         self._known: dict[Any, tuple[Any, list[Any]]] = {}
 
     def frame(self, names: Any, columns: Sequence[Any], make: Callable[[], Any]) -> Any:
-        """Make the frame of some columns; `make` makes the first one with these dtypes."""
+        """Make the frame of some columns; call `make` for the first with these names and dtypes."""
         key = names, *[values.dtype for values in columns]
         layout = self._known.get(key)
         if layout is not None:

@@ -1,8 +1,9 @@
 """Conversions of pandas functions of groups, which a worker runs instead of Spark's own code.
 
-A task joins groups to requests. The rows of a request are converted once, and so are the answers
-of many groups (:mod:`.frames`, :mod:`.answers`). Spark's own function gets each group that comes
-alone, or in several batches, and each one that cannot be converted together with others.
+A task joins several groups to one request. All rows of a request are converted together, and so are
+the answers of many groups (:mod:`.frames`, :mod:`.answers`). Spark's own function runs for a group
+that is alone in its request or comes in several requests, and for a group that cannot be converted
+together with others.
 """
 
 from __future__ import annotations
@@ -48,12 +49,14 @@ class _Groups(ABC):
                     yield from answers.flush()
         except Exception as raised:
             error = raised
-        yield from answers.flush()  # an error of an earlier answer comes first
+        # Convert the waiting answers before raising: if one of them causes an error, that error is
+        # the earlier one.
+        yield from answers.flush()
         if error is not None:
             raise error
 
     def _given(self, group: list[list[Part]]) -> Any:
-        """Return what the functions are given; None if Spark's own function has to make it."""
+        """Return a group's arguments for _compute(); None if Spark has to convert the group."""
         try:
             return self._arguments(*map(self._rows, group))
         except Exception:  # another group may be at fault: let Spark convert this group alone
@@ -65,7 +68,7 @@ class _Groups(ABC):
         if len(parts) > 1 or not part.joined:
             raise Unjoinable
         if request.converted is None:
-            request.converted = False  # a failure is not repeated for each group
+            request.converted = False  # stays if the next line fails: other groups do not retry
             request.converted = JoinedRows(
                 request.batch, request.rows, self._settings, self._layouts
             )
@@ -87,7 +90,8 @@ class Frames(_Groups):
 
     def __init__(self, sparks: Any, variables: Mapping[str, Any]) -> None:
         super().__init__(sparks, variables)
-        # Spark's names: the function, and a prefix for each side.
+        # Names of variables in Spark's function: `name` has the user's function, and the variables
+        # of each side begin with one of `sides`.
         name, sides = "grouped_udf", ("",)
         if name not in variables:
             name, sides = "cogrouped_udf", ("left_", "right_")
@@ -122,7 +126,8 @@ class Series(_Groups):
         self._functions = variables["udfs"]
         given = [(*places, *named.values()) for _, places, named, _ in self._functions]
         self._places = sorted(set(chain.from_iterable(given)))
-        # For each function whether its windows are bounded; empty: one value for each group.
+        # Kind of windows ("bounded" or not) of each function; empty if there are no windows, and
+        # each function returns one value for a group.
         self._bounds: list[str] = variables.get("window_bound_types", [])
         self._answers = ValueAnswers(variables["output_schema"], self._settings)
 

@@ -1,8 +1,8 @@
 """Plain functions, which a worker calls with the values of each row.
 
-The values of a batch go through Spark's own converters, with two exceptions. Values that their
-converter would not change are left as they are. Instants and dates are made by numpy, which makes
-the same objects in a fraction of the time.
+The values of a batch go through Spark's own converters, with two exceptions. A converter is not
+called for values that it would not change. Instants and dates are made by numpy, which makes the
+same objects in a fraction of the time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIRST, _LAST = np.datetime64("0002-01-01"), np.datetime64("9999-01-01")
 _pa: Any = pa
 _util: Any = pyspark.util
 _to_list: Callable[[Any], list[Any]] = getattr(ArrowTableToRowsConversion, "_to_pylist")  # noqa: B009
-# Type of results that a converter leaves as they are, by the converter's name.
+# Type of values that a converter of Spark returns unchanged, by the converter's name.
 _UNCHANGED: Mapping[str, type] = {"convert_string": str, "convert_binary": bytes}
 
 

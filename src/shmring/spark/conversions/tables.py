@@ -1,8 +1,8 @@
 """UDTFs that are called with the values of each row, and yield values: udtf() with useArrow=True.
 
 Spark's own functions run, but Spark's converter gets the answers of many rows together. An answer
-waits only if all of its values are of simple types, because these cannot change, and each is
-converted by itself.
+waits for others only if all of its values are of simple types. The values of these types cannot
+change while the answer waits, and Spark converts each value independently of the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _VALUES = {
     *(type(None), bool, int, float, str, bytes, decimal.Decimal),
     *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta),
 }
-_LEAST = 64  # fewest values that an answer counts as, so at most 1,024 answers wait
+# Smallest number of values for which an answer counts: so at most 1,024 short answers wait.
+_LEAST = 64
 
 
 def of_values(sparks: FunctionType, variables: Mapping[str, Any]) -> Callable[..., Any] | None:
@@ -49,7 +50,9 @@ def of_values(sparks: FunctionType, variables: Mapping[str, Any]) -> Callable[..
             yield from call(method, *columns, num_rows=num_rows)
         except Exception as raised:
             error = raised
-        yield from answers.flush()  # an error of an earlier answer comes first
+        # Convert the waiting answers before raising: if one of them causes an error, that error is
+        # the earlier one.
+        yield from answers.flush()
         if error is not None:
             cause = error.__context__
             try:
