@@ -70,7 +70,7 @@ static bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *a
 struct wanted {
 	Py_buffer head;
 	uint8_t kind;
-	uint64_t limit; /* most bytes of the message */
+	uint64_t limit; /* maximum bytes of the message; a batch that needs more is not published */
 	int64_t timeout;
 };
 
@@ -113,9 +113,10 @@ static PyObject *push_arrays(struct producer *self, const struct ipc_layout *lay
 	return result;
 }
 
-/* push_batch(producer, layout, head, kind, limit, batch, timeout): returns the message's number. It returns None
- * and publishes nothing if the batch, which is pyarrow's and has the layout's schema, takes more than `limit`
- * bytes. */
+/* push_batch(producer, layout, head, kind, limit, batch, timeout): publishes the bytes `head` and a batch of
+ * pyarrow with the layout's schema as one message, and returns the message's number. Returns None, and publishes
+ * nothing, if the message would have more than `limit` bytes, or 4 GiB or more, or if ipc_plan() leaves the batch
+ * to pyarrow (IPC_FOREIGN). */
 PyObject *push_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	const struct state *state = PyModule_GetState(module);
@@ -233,8 +234,12 @@ static bool step_over(struct mapping *m, uint64_t skip, const Py_buffer *head)
 	return true;
 }
 
-/* map_batch(lease, layout, skip, head, copy, every_offset, import, schema): returns import(address, schema), or
- * None if the bytes behind the first `skip` bytes of the message are not `head` and one batch of that layout. */
+/* map_batch(lease, layout, skip, head, copy, every_offset, import, schema): makes arrays of the message on lease,
+ * and returns import(address of the arrays, schema), which is a batch of pyarrow. The message has `skip` bytes of
+ * any content, then the bytes `head`, then one undamaged batch of that layout: for any other message, returns
+ * None. The arrays lie over the slots and pin the lease; with `copy` set, or if the body is not aligned, the
+ * arrays lie over a copy. With `every_offset` set, all offsets of variable-length columns are copied and checked.
+ */
 PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	const struct state *state = PyModule_GetState(module);
@@ -277,7 +282,7 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
  * drops or adds some columns moves the other columns by a few places. */
 #define NEAR 64
 
-/* Returns true if the arrays have the same values because they lie in the same memory. They must have one type. */
+/* Returns true if two arrays of one type have the same values because they lie in the same memory. */
 static bool is_same(const struct ArrowArray *one, const struct ArrowArray *other)
 {
 	if (one->length != other->length || one->offset != other->offset || one->n_buffers != other->n_buffers ||

@@ -19,7 +19,7 @@
 #define NAP_NS 50000
 
 /* Strikes range `k` of a dead consumer, because the range cannot be delivered: its first message is damaged, or no
- * message begins at its first slot. Returns true if `status` is an error, which the take then returns. */
+ * message begins at its first slot. Returns true if `status` is an error: the take then returns that error. */
 static bool undeliverable(shmring_consumer *consumer, struct seat *dead, struct range *known, uint32_t k,
 			  int status)
 {
@@ -105,7 +105,8 @@ static bool adopt_from(shmring_consumer *consumer, uint32_t from, uint32_t max_m
 	if (lo < load_relaxed(&s->lease.hold))
 		store_release(&s->lease.hold, lo);
 	fetch_add_seq_cst(&consumer->branch->d.moves, 1); /* makes branch_released() read again */
-	(void)ranges_remove(dead, known, &all, lo, end); /* the beginning of a range: no split, no free entry */
+	/* The removal cannot fail: removing the beginning of a range splits nothing, so it needs no free entry. */
+	(void)ranges_remove(dead, known, &all, lo, end);
 	store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
 	crash_order();
 	store_relaxed(&s->lease.adopt_from, 0);

@@ -30,9 +30,9 @@ with archives.installed_bytecode():
     import pyspark.daemon
     import pyspark.util
 
-# Parameters M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(), as in malloc.h; then the greatest
-# value to which glibc itself raises M_MMAP_THRESHOLD.
+# Parameters M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(), as in malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+# Greatest value to which glibc itself raises M_MMAP_THRESHOLD, in bytes.
 _MOST_MMAP_THRESHOLD = 32 << 20
 _KEPT_BYTES = 64 << 20  # bytes of freed memory that each worker keeps
 _BUFFER_BYTES = 65_536  # size of the buffer that Spark reads a worker's socket into
@@ -44,7 +44,9 @@ _libc = ctypes.CDLL(None)
 _worker = pyspark.daemon.worker
 _modules = 0  # number of modules imported at the last gc.freeze()
 _imports: warm.Imports | None = None  # imports that the daemon has made for its workers
-_received = b""  # data of the first task that this worker had read before it started again
+# Data of the first task that this worker had already read when it called exec() to start again
+# without the daemon's imports (warm.py); empty in other workers.
+_received = b""
 
 
 def _equipped_worker(sock: socket.socket, authenticated: bool) -> int:
@@ -69,7 +71,11 @@ def _equipped_worker(sock: socket.socket, authenticated: bool) -> int:
 
 @cache
 def _equip() -> None:
-    """Let this process keep the daemon's imports, or start again, as the first task's path says."""
+    """Let this worker use rings and conversions, from its first task on.
+
+    If the first task's path leads to other modules than the daemon has imported, the worker starts
+    again without the daemon's imports.
+    """
     # Import in the worker, as Spark does: the import may start threads, which no fork copies.
     worker: Any = import_module("pyspark.worker")
     imports = _imports
@@ -105,7 +111,11 @@ def _equip() -> None:
 
 
 def _replace_worker(descriptor: int) -> NoReturn:
-    """Run the tasks of a worker that has started again, as Spark's daemon does after the fork."""
+    """Run a worker's tasks, and then end this process, as Spark's daemon does in a forked worker.
+
+    This process is a worker that has called exec() to start again without the daemon's imports
+    (:mod:`shmring.spark.warm`). `descriptor` is its socket to the executor.
+    """
     sock = socket.socket(fileno=descriptor)
     try:
         # CHANGE: edit this for a new version of Spark

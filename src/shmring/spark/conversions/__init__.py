@@ -51,7 +51,8 @@ class Conversion(NamedTuple):
 
 
 # CHANGE: edit this for a new version of Spark
-# Versions of Spark with conversions. Spark 4.1 reads functions in another way: none is replaced.
+# Beginnings of the versions of Spark whose functions are replaced. Spark 4.1 reads functions in
+# another way, so shmring replaces no function there.
 _VERSIONS = ("4.2.", "4.3.")
 
 # CHANGE: edit this for a new kind of Python function
@@ -141,7 +142,10 @@ def _reading(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _replaced(kind: int, function: Any) -> tuple[Any, int]:
-    """Return the function to call, and 0 for a conversion, or the reason for Spark's function."""
+    """Return the function to call, and the reason why that is Spark's own function.
+
+    The reason is a number of exchange.py; it is 0 if a conversion replaces Spark's function.
+    """
     if reason := _unknown(kind, function.__code__):
         return function, reason
     module, _, name = CONVERSIONS[kind].replacement.partition(":")

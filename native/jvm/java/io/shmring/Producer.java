@@ -107,11 +107,13 @@ public final class Producer extends Handle implements AutoCloseable {
     while (true) {
       long sequence;
       synchronized (this) {
-        // Stays valid until the messages are published: closing waits for this thread.
+        // The handle stays valid until the messages are published, because close() waits for the
+        // lock that this thread has.
         long producer = handle();
         ByteBuffer words = wordsFor(count);
         long address = Native.address(words);
-        Slots slots = ring.slots(); // made before the claim, which a failure here would leave open
+        // Called before the claim: if this call failed after the claim, the claim would stay open.
+        Slots slots = ring.slots();
         sequence = Native.claimMany(ringHandle, producer, count, address);
         if (sequence >= 0) {
           writeAll(producer, sequence, count, writer, words, slots);
@@ -208,7 +210,11 @@ public final class Producer extends Handle implements AutoCloseable {
   }
 
   /**
+   * Claims room for messages that become readable at once; returns empty if there was no room in
+   * time.
+   *
    * @param lengths length of each message in bytes, as unsigned ints
+   * @param aligns for each message, the byte that will lie on a 64-byte boundary; -1 for none
    */
   private Optional<Claim> claim(int[] lengths, long[] aligns, long deadline)
       throws InterruptedException {
@@ -298,7 +304,7 @@ public final class Producer extends Handle implements AutoCloseable {
   /** Aborts an open claim and leaves the ring; ends the waits of other threads. */
   @Override
   public void close() {
-    // Without the monitor, which a waiting thread holds.
+    // Do not lock this producer here: a thread that waits for room holds the lock.
     refuseInside(room.isOpen(), "closed", "writer");
     leave(
         producer -> {

@@ -11,8 +11,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Starts rings and sidecars with every executor, which run as long as the executor lives. Spark's
- * metrics get gauges of the sidecars, the rings and the Python functions over rings. Set
+ * Starts an attendant with every executor: a process that makes rings and runs sidecars, and that
+ * ends with the executor. At its end the attendant stops the sidecars, and removes each ring that
+ * no other process uses. Spark's metrics get gauges of the sidecars, the rings and the Python
+ * functions over rings. Set
  * {@code spark.plugins=io.shmring.spark.ShmringPlugin} and, for a sidecar "scorer" and a ring
  * "orders", for example:
  *
@@ -37,8 +39,8 @@ public final class ShmringPlugin implements SparkPlugin {
   }
 
   /**
-   * Starts the attendant with each executor. init() never throws: otherwise Spark would start new
-   * executors again and again, and none could begin.
+   * Starts the attendant when an executor starts. init() never throws, because an exception ends
+   * the executor: Spark would start executor after executor, and each would fail like the first.
    */
   private static final class PerExecutor implements ExecutorPlugin {
     private static final Logger LOG = LoggerFactory.getLogger(ShmringPlugin.class);

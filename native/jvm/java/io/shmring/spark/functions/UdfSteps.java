@@ -24,7 +24,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** Collects UDFs of sidecars in the order of their calls, and plans as few nodes as possible. */
 final class UdfSteps {
-  /** Most calls that a request may ask for; equal to MOST in sidecars/calls.py. */
+  /** Maximum number of calls that a request may ask for; equal to MOST in sidecars/calls.py. */
   private static final int MOST = 256;
 
   /**
@@ -63,8 +63,10 @@ final class UdfSteps {
   }
 
   /**
-   * Adds a function, and before it the functions in its arguments. The result of a function in an
-   * argument goes only to the function with that argument.
+   * Adds a UDF, and before it the UDFs that compute its arguments. Each inner UDF puts its result
+   * into a new column, which no other UDF takes.
+   *
+   * @param result column for the UDF's result
    */
   void add(PythonUDF function, Attribute result) {
     List<Expression> arguments = new ArrayList<>();
@@ -135,8 +137,8 @@ final class UdfSteps {
   }
 
   /**
-   * Whether one request can ask for the step together with the level's UDFs: all must call the same
-   * sidecar with the same options.
+   * Whether one request can ask for the step together with the level's UDFs: a request has at most
+   * MOST calls, and all UDFs must call the same sidecar with the same options.
    */
   private static boolean isBeside(List<Step> level, Step step) {
     return level.size() < MOST && step.udf.call().equals(level.get(0).udf.call());
@@ -178,10 +180,12 @@ final class UdfSteps {
         call.addArray().add(use.names().get(i)).add(use.arguments().get(i));
       }
     }
-    // Workers cast to UTC, too.
+    // UTC instead of the session's time zone, because Spark's Python workers cast to UTC, too.
     SparkTypes cast = new SparkTypes("UTC", conf.arrowUseLargeVarTypes());
     byte[] schema = EncodedBatch.schemaBytes(cast.schema(answer));
-    return new TreeMap<>( // sorted, because only requests of equal schemas may be joined
+    // Sorted, so that the same calls have the same bytes of a schema in every executor: Map.of()
+    // orders its entries differently in each JVM.
+    return new TreeMap<>(
         Map.of(
             "shmring.calls", calls.toString(),
             "shmring.answer", Base64.getEncoder().encodeToString(schema)));

@@ -74,12 +74,15 @@ final class Clients {
     return new SidecarClient(
         call.sidecar(),
         call.replySlots(),
-        () -> closeOldest(idle -> true), // for its memory
+        () -> closeOldest(idle -> true), // frees memory for the new client's reply ring
         call.waits(),
         taskCheck);
   }
 
-  /** Closes the client of these that was idle longest; returns false if there is none. */
+  /**
+   * Closes one idle client: of the clients that `which` accepts, the client that was idle longest.
+   * Returns false if `which` accepts none.
+   */
   private static boolean closeOldest(Predicate<Idle> which) {
     Optional<Idle> oldest;
     synchronized (Clients.class) {
@@ -101,7 +104,10 @@ final class Clients {
     return found.map(Idle::client);
   }
 
-  /** Keeps a client for the next task, or closes it if answers to its requests may still come. */
+  /**
+   * Keeps a client for the next task. Closes the client instead if a request is under way, or if
+   * its sidecar seems dead or was restarted.
+   */
   static void giveBack(SidecarCall call, SidecarClient client) {
     if (!client.isReusable()) {
       client.close();
@@ -113,7 +119,10 @@ final class Clients {
     }
   }
 
-  /** Runs a sweep, and logs its error, because the executor never runs failed work again. */
+  /**
+   * Runs a sweep, and logs its exception: a ScheduledExecutorService never again runs work that
+   * has thrown one.
+   */
   private static void goOn(Runnable sweep) {
     try {
       sweep.run();
@@ -123,7 +132,8 @@ final class Clients {
   }
 
   private static void closeUnwanted() {
-    boolean all = SidecarClient.isMemoryShort(); // close all: another process may wait for memory
+    // Close all clients if memory is short, because another process may wait for memory.
+    boolean all = SidecarClient.isMemoryShort();
     closeAll(idle -> all || idle.isUnwanted());
   }
 

@@ -33,7 +33,8 @@ import org.apache.spark.sql.types.StructType;
 
 /**
  * A job's (or epoch's) access to a ring, kept by the driver: a producer, and the folder in which
- * the tasks stage their messages. Only publish() makes staged messages readable.
+ * the tasks stage their messages. Only publishAtOnce() and publishInPieces() make staged messages
+ * readable.
  */
 final class RingJob implements AutoCloseable {
   private static final int PARTS_OF_RING = 4;
@@ -92,8 +93,8 @@ final class RingJob implements AutoCloseable {
   }
 
   /**
-   * Publishes messages piece by piece, while readers make room, because together they do not fit
-   * the ring.
+   * Publishes messages piece by piece, because together they do not fit the ring: each piece waits
+   * until readers have made room for it.
    */
   void publishInPieces(List<StagedFile> files) {
     long room = ring.info().slots() / PARTS_OF_RING;
@@ -220,7 +221,10 @@ final class RingJob implements AutoCloseable {
    */
   static final class Staging {
     private static final String PREFIX = ".shmring-staging-";
-    /** Pattern of a job's id: keeps jobs of ring "a" from removing the folders of ring "a-b". */
+    /**
+     * Pattern of a job's id. A folder's name is PREFIX, the ring's name, "-" and the job's id.
+     * Without a check of the id, jobs of ring "a" would also remove folders of ring "a-b".
+     */
     private static final Pattern JOB = Pattern.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
 
     private Staging() {}
@@ -230,7 +234,10 @@ final class RingJob implements AutoCloseable {
       return "spark write " + job;
     }
 
-    /** Makes a job's folder. The job's participant must have joined before. */
+    /**
+     * Makes a job's folder. The job's participant must join the ring before: sweep() of another job
+     * removes folders of jobs that have no living participant.
+     */
     static Path make(Ring ring, String job) {
       Path folder = ring.path().resolveSibling(prefix(ring) + job);
       try {
@@ -268,8 +275,8 @@ final class RingJob implements AutoCloseable {
     }
 
     /**
-     * Returns whether a path is a folder of the ring's owner: other users may put a file, a folder
-     * or a link there that has the name of a job's folder.
+     * Returns whether a path is a folder that belongs to the ring's owner. Other users may put a
+     * file, a folder or a link there that has the name of a job's folder.
      */
     private static boolean isOurs(Ring ring, Path folder) {
       try {
