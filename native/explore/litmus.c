@@ -22,6 +22,7 @@ static unsigned loaded(int thread, int i)
 	return (unsigned)world.ghost.loaded[thread][i];
 }
 
+/* CHANGE: edit this for a new memory ordering */
 /* Message passing: a thread writes X, then Y, and another thread reads Y, then X. Unless the two synchronize, the
  * reader may see the new Y and the old X. */
 

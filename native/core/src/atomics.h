@@ -4,8 +4,8 @@
  * Shared words are plain integers in a mapped file; the __atomic builtins give
  * them C11 semantics on every compiler we support. Ordering lives on the
  * access wherever a payload depends on it, because ThreadSanitizer does not see
- * fences; the fences that remain (light_barrier, table.c) order words that are
- * atomic themselves.
+ * fences; the fences that remain (docs/orderings.md lists them) order words that
+ * are atomic themselves.
  */
 #ifndef SHMRING_ATOMICS_H
 #define SHMRING_ATOMICS_H

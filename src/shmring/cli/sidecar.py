@@ -31,6 +31,7 @@ from shmring.sidecars.options import (
 if TYPE_CHECKING:
     from shmring.sidecars import Sidecar
 
+# CHANGE: edit this for a new option of a sidecar
 _TYPES: dict[ValueType, Any] = {
     COUNT: click.IntRange(1),
     SLOTS: binary_count,

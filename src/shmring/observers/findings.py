@@ -29,7 +29,9 @@ MOVING = frozenset({"lease", "claim", "behind", "journal", "sidecar-hangs", "sid
 
 _SMALL = 64 << 20  # bytes: the default size of /dev/shm in a container
 _DEFAULT_RING = DEFAULT_SLOTS * SLOT_FILE_BYTES
-_DELIVERIES = 3  # deliveries that make a finding; a sidecar gives up a batch after this number
+# Deliveries that make a finding: as many as the deaths after which clients of a sidecar give up a
+# batch (_DEATHS in client.py, DEATHS in SidecarClient.java).
+_DELIVERIES = 3
 _JOURNAL_BEHIND = 5.0  # seconds that a message may wait for the journal; a sync takes milliseconds
 
 Status = Literal[1, 2]

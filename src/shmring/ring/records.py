@@ -96,6 +96,8 @@ class BranchLag(BranchRecord):
 
 
 # CHANGE: edit this for a new counter of participants
+# Only sums: metrics.py adds up each of these over participants. Any other value of a seat, such as
+# a maximum, is a field of ParticipantRecord.
 class Counters(TypedDict):
     """The counters of a participant."""
 

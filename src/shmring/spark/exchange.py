@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from shmring import Lease, Ring
 
 _MAGIC = struct.pack(">I", 0x53484D52)  # announces rings; an Arrow stream begins with ff ff ff ff
-_VERSION = 1
+# CHANGE: edit this for a new field of a worker's message
+_VERSION = 1  # version of announcements and messages; the same number is in PythonRun.java
 _STRUCT, _GIVES_STRUCT, _COGROUPS, _TOGETHER = 1, 2, 4, 8
 _announcement = struct.Struct(">4sIqII")
 

@@ -57,6 +57,7 @@ public final class WorkerClient implements Client {
   private static final int FEW = 2; // most large requests under way: one at work, one behind it
   private static final long SMALL_BYTES = 1 << 16;
 
+  // CHANGE: edit this for a new field of a worker's message
   private static final int HEAD_BYTES = 64;
   // Names of the counters of the times in an answer's head, in the head's order.
   private static final List<String> TIMES = List.of("workedTime", "inputTime", "roomTime");

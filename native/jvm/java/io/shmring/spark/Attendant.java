@@ -35,6 +35,8 @@ final class Attendant implements AutoCloseable {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final long[] BACKOFF_MILLIS = {500, 1000, 2000, 5000, 15_000, 60_000};
   private static final long SOON_MILLIS = 30_000;
+  // CHANGE: edit this for a new option of a sidecar
+  // Longer than attendant.py waits before it kills its sidecars.
   private static final int GRACE_SECONDS = 30;
   private static final int FIRST_WORD_SECONDS = 60;
 

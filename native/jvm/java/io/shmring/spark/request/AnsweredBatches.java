@@ -183,6 +183,7 @@ public final class AnsweredBatches implements AutoCloseable {
       VectorSchemaRoot piece = answer.get().batch();
       int[] rows = answer.get().rows();
       handler.begun(rows);
+      // CHANGE: edit this for a new metric
       task.metrics().add("outputBatches", rows.length);
       refuse(handler.answered(piece));
       columns = Optional.of(piece).filter(some -> some.getRowCount() > 0).map(handler::columns);
@@ -336,6 +337,7 @@ public final class AnsweredBatches implements AutoCloseable {
     Client.Rows rows = vectors.request(batches.rowsAtATime());
     long bytes = rows.batch().length();
     client.orElseThrow().send(rows);
+    // CHANGE: edit this for a new metric
     task.metrics().sent(bytes);
   }
 

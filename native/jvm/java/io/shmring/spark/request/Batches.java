@@ -190,6 +190,7 @@ final class Batches implements AutoCloseable {
     if (memoryIsShort && call.needsMemory() && (isAlone || ofRows.isEmpty())) {
       throw memory.refused();
     }
+    // CHANGE: edit this for a new metric
     owner.metrics.add("numInputRows", vectors.inputRows());
     owner.metrics.add("batches", vectors.batches());
     return vectors;

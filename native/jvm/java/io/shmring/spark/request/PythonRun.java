@@ -54,7 +54,8 @@ import scala.jdk.javaapi.CollectionConverters;
 final class PythonRun implements WorkerClient.Control {
   // First bytes before the rings' paths: "SHMR". An Arrow stream begins with ff ff ff ff instead.
   private static final int MAGIC = 0x53484d52;
-  private static final int VERSION = 1;
+  // CHANGE: edit this for a new field of a worker's message
+  private static final int VERSION = 1; // the same number is in exchange.py
   private static final int STRUCT = 1;
   private static final int GIVES_STRUCT = 2;
   private static final int COGROUPS = 4;
