@@ -141,7 +141,7 @@ struct cursors {
 		uint64_t roots; /* active branches that follow the producer */
 		uint32_t single_producer; /* seat + 1 of the producer, if the ring has OPT_SINGLE_PRODUCER */
 		uint32_t changes; /* counts changes of the upstreams */
-		uint32_t adopter; /* seat + 1 of the consumer that moves leases to its seat */
+		uint32_t adopter; /* seat + 1 of the consumer whose leases move to or from an orphan */
 	} graph;
 	struct cell64 asleep; /* branches with sleeping consumers */
 	struct {
