@@ -18,8 +18,8 @@
 #define EXCLUSIVE_TRIES 20
 #define NAP_NS 50000
 
-/* Strikes range `k` of a dead consumer, because the range cannot be delivered: its first message is damaged, or no
- * message begins at its first slot. Returns true if `status` is an error: the take then returns that error. */
+/* Strikes range `k` of an orphan's seat, because the range cannot be delivered: its first message is damaged, or
+ * no message begins at its first slot. Returns true if `status` is an error: the take then returns that error. */
 static bool undeliverable(shmring_consumer *consumer, struct seat *dead, struct range *known, uint32_t k,
 			  int status)
 {
@@ -44,18 +44,17 @@ static void give_again(shmring_consumer *consumer, uint64_t lo, uint64_t end, ui
 	count(&consumer->seat->counters.redelivered, messages);
 }
 
-/* Moves the oldest messages that the dead consumer in seat `from` held into this
- * consumer's seat. The lease is recorded in this seat before it is struck from the dead
- * consumer's seat. In between, `adopt_from` of this seat names the dead consumer's seat, so that
- * recovery keeps exactly one of the two records if this consumer dies, too. Returns true if *status is the answer
- * of the take. */
+/* Moves a lease on the oldest messages of the orphan in seat `from` to this consumer's seat. The lease is recorded
+ * in this seat before it is struck from the orphan's seat. In between, `adopt_from` of this seat names the
+ * orphan's seat, so that recovery keeps exactly one of the two records if this consumer dies. Returns true if the
+ * take ends with *status; false if nothing was delivered and the take goes on. */
 static bool adopt_from(shmring_consumer *consumer, uint32_t from, uint32_t max_messages, uint64_t max_slots,
 		       struct shmring_lease *lease, int *status)
 {
 	shmring *r = consumer->ring;
 	struct seat *s = consumer->seat;
 	struct seat *dead = &r->seats[from];
-	struct range known[LEASES]; /* ranges of the dead consumer */
+	struct range known[LEASES]; /* ranges that the orphan's seat records */
 	uint32_t all = LEASES;
 	uint32_t k = 0;
 	uint32_t messages, before;
@@ -73,7 +72,8 @@ static bool adopt_from(shmring_consumer *consumer, uint32_t from, uint32_t max_m
 
 		if (from_here > lo && hi > lo) {
 			end = from_here < hi ? from_here : hi;
-			/* Removing the beginning of a range splits nothing, so it needs no free entry. */
+			/* The removal cannot fail: removing the beginning of a range splits nothing, so it needs
+			 * no free entry. */
 			(void)ranges_remove(dead, known, &all, lo, end);
 			store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
 			consumer_raise_hold(consumer);
@@ -186,8 +186,8 @@ static bool free_if_empty(shmring_consumer *consumer, uint32_t index)
 	return true;
 }
 
-/* Takes over leases of a dead consumer of this branch. Returns true if *status
- * is the answer of the take. */
+/* Takes over a lease of an orphan of this branch and delivers its messages again. Returns true if the take ends
+ * with *status; false if nothing was delivered, so that the take goes on with fresh messages. */
 bool consumer_adopt(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 		    struct shmring_lease *lease, int *status)
 {
@@ -228,7 +228,9 @@ bool consumer_adopt(shmring_consumer *consumer, uint32_t max_messages, uint64_t 
 	return answered;
 }
 
-/* Delivers the first messages of [lo, hi) again, up to *end. Returns true if *status is the answer of the take. */
+/* Delivers messages from the beginning of [lo, hi) again, as many as the limits allow. Sets *end to the end of the
+ * sequences that were delivered or given up; the caller keeps [*end, hi) for the next take. Returns true if the
+ * take ends with *status; false if nothing was delivered and the take goes on. */
 static bool give_returned(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t max_messages,
 			  uint64_t max_slots, uint64_t *end, struct shmring_lease *lease, int *status)
 {
@@ -246,7 +248,8 @@ static bool give_returned(shmring_consumer *consumer, uint64_t lo, uint64_t hi, 
 	*end = lo;
 	*status = scan_messages(consumer->ring, lo, same, max_messages, max_slots, end, &messages, &marker);
 	messages += marker && consumer->takes_ends;
-	/* If the first message is damaged or missing, all of [lo, same) is given up, as in undeliverable(). */
+	/* If the message at `lo` is damaged or missing, no message of the held range that contains `lo` is
+	 * delivered: the range is struck as far as `same`, like a range in undeliverable(). */
 	if (*status || *end == lo)
 		*end = same;
 	/* The result is ignored: if the removal would split a recorded range, and no entry is free for the second
@@ -264,7 +267,7 @@ static bool give_returned(shmring_consumer *consumer, uint64_t lo, uint64_t hi, 
 
 /* Delivers messages again that this consumer handed back while no seat was free, or that it inherited with the
  * seat of an orphan. The consumer's seat records and holds these messages already, so no lease has to move.
- * Returns true if *status is the answer of the take. */
+ * Returns true if the take ends with *status; false if nothing was delivered and the take goes on. */
 bool consumer_take_again(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 			 struct shmring_lease *lease, int *status)
 {

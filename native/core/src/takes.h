@@ -1,4 +1,5 @@
-/* The state of takes: recorded ranges, holds, and `taken`, the position of a branch. */
+/* Functions that read and change what takes record: the ranges of a seat, its hold, and `taken`, the position of a
+ * branch. */
 #ifndef SHMRING_TAKES_H
 #define SHMRING_TAKES_H
 
@@ -9,7 +10,7 @@
 struct destination {
 	uint32_t seat; /* seat that gets the lease; NOBODY: no seat has room */
 	uint32_t entry; /* number of the range in that seat */
-	uint32_t before; /* earlier deliveries of the messages */
+	uint32_t before; /* number of earlier deliveries of the lease's messages */
 	enum { GROW_DOWN, GROW_UP, NEW_RANGE, NEW_ORPHAN } how;
 };
 
@@ -18,7 +19,7 @@ void orphan_record(shmring *ring, struct seat *seat, uint32_t branch, const stru
 		   uint64_t lo, uint64_t hi);
 void orphan_merge(shmring *ring, struct seat *seat, uint32_t index, uint32_t branch);
 
-/* takes.c */
+/* The next functions are defined in takes.c. */
 void confirm(shmring_consumer *consumer, uint32_t last, uint64_t t);
 int ranges_free_entry(const struct range *known, uint32_t *used);
 bool ranges_remove(struct seat *seat, struct range *known, uint32_t *used, uint64_t lo, uint64_t hi);
@@ -41,7 +42,8 @@ uint64_t consumer_stake(shmring_consumer *consumer, uint64_t at);
 int consumer_overrun(shmring_consumer *consumer, uint64_t first, uint64_t end);
 void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch *branch); /* the owner is dead */
 
-/* Moves `taken` from `seen` to (end, this consumer). Returns false if another consumer was faster. */
+/* Moves `taken` from `seen` to (end, this consumer). Returns false if another consumer has moved `taken` since
+ * this consumer read `seen`. */
 static inline bool move_taken(shmring_consumer *consumer, uint64_t seen, uint64_t end)
 {
 	struct branch *b = consumer->branch;
@@ -51,11 +53,11 @@ static inline bool move_taken(shmring_consumer *consumer, uint64_t seen, uint64_
 	if (last != me && last < consumer->ring->seat_count)
 		confirm(consumer, last, seen >> 8);
 	if (load_relaxed(&b->d.options) & BRANCH_EXCLUSIVE) {
-		store_release(&b->taken.v, end << 8 | me); /* no CAS: no other consumer takes */
+		store_release(&b->taken.v, end << 8 | me); /* no CAS: an exclusive branch has one consumer */
 		return true;
 	}
-	/* Release: a process that sees this `taken` also sees this consumer's hold, range and take_end. `seen` was
-	 * acquired, with everything that the last taker saw. */
+	/* Release: a process that acquires this `taken` also sees this consumer's hold, range and take_end. The
+	 * process sees what earlier takers stored, too, because the caller has loaded `seen` with acquire. */
 	return cas_release(&b->taken.v, &seen, end << 8 | me);
 }
 

@@ -3,8 +3,9 @@ package io.shmring;
 import java.util.Iterator;
 
 /**
- * Messages that were not taken, and that another branch or lease holds. A reader calls
- * {@link #confirm} afterwards to check that a message was still there.
+ * Messages that a reader reads without taking them. This object does not keep producers from
+ * overwriting the messages: a branch or a lease has to hold them. After reading a message, call
+ * {@link #confirm} to check that the message was held until then.
  */
 public final class Range extends Messages {
   private boolean closed;
@@ -21,7 +22,8 @@ public final class Range extends Messages {
   }
 
   /**
-   * Throws a RingException if the message with this id may have been overwritten.
+   * Throws a RingException with status OVERRUN if the message with this id is no longer held: what
+   * was read of the message may be wrong, because producers may have overwritten it.
    */
   public void confirm(long id) {
     synchronized (this) {

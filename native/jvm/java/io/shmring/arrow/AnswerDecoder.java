@@ -43,7 +43,8 @@ public final class AnswerDecoder {
   private final LongConsumer passedOn;
   private byte[] last = NONE; // the schema of `decoder`, as an IPC message
   private Optional<BatchDecoder> decoder = Optional.empty();
-  // Columns that answers of the last schema leave out.
+  // Columns that answers leave out, according to the schema that accept() accepted last; empty if
+  // they leave out none.
   private Optional<Unchanged> unchanged = Optional.empty();
 
   /**
@@ -59,15 +60,21 @@ public final class AnswerDecoder {
   }
 
   /**
-   * Decodes an answer in place. The request's columns are valid until the answer is closed.
+   * Decodes an answer in place: its vectors may read the message and the columns of `sent`. Release
+   * the message, and close or refill `sent`, only after you have closed the answer.
    *
    * @param head number of bytes before the IPC messages in the message
+   * @param sent the request's columns; may be empty if the answer leaves out no column
    */
   public VectorSchemaRoot map(Message message, int head, VectorSchemaRoot sent) {
     return decode(message, head, sent, Optional.of(() -> {}));
   }
 
-  /** Decodes a copy of an answer; the request's columns are not copied. */
+  /**
+   * Copies the answer's own columns out of the message and decodes them. Columns that the answer
+   * leaves out are not copied: their vectors read the columns of `sent`, so keep `sent` as for
+   * {@link #map}.
+   */
   public VectorSchemaRoot copy(Message message, int head, VectorSchemaRoot sent) {
     return decode(message, head, sent, Optional.empty());
   }
@@ -99,7 +106,7 @@ public final class AnswerDecoder {
     for (FieldVector vector : read.getFieldVectors()) {
       BatchCheck.check(vector, read.getRowCount());
     }
-    // The reader's own vectors are closed with the reader.
+    // Move the buffers to new vectors, because closing the reader closes the reader's vectors.
     List<FieldVector> taken = new ArrayList<>();
     for (FieldVector vector : read.getFieldVectors()) {
       TransferPair pair = vector.getTransferPair(allocator);
@@ -127,10 +134,14 @@ public final class AnswerDecoder {
   }
 
   /**
-   * Changes to another schema, if the check accepts it. Returns false if the schema has views or
-   * dictionaries: Arrow's reader then has to make the vectors, so that Spark gets the same vectors
-   * as without rings. For example, a column with a dictionary has numbers there, but BatchDecoder
-   * would put the dictionary's values in their place.
+   * Checks a schema that differs from the last answer's schema, and makes `decoder` for it. Returns
+   * false, and makes no decoder, if the schema has views or dictionaries: the caller then uses
+   * Arrow's ArrowStreamReader, so that Spark gets the same vectors as without rings. For example,
+   * ArrowStreamReader leaves numbers in a column with a dictionary, but BatchDecoder would replace
+   * the numbers by the dictionary's values.
+   *
+   * @param bytes the answer's schema, as an IPC message
+   * @param request the schema of the request's columns
    */
   private boolean isTaken(String what, byte[] bytes, Schema request) {
     RingSchema schema = readable(what, () -> RingSchema.of(bytes));
@@ -178,8 +189,12 @@ public final class AnswerDecoder {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     /**
+     * Returns the columns that an answer leaves out, or empty if it leaves out none.
+     *
      * @param own schema of the columns that the answer has itself
-     * @throws RingException if the answer's schema names other columns than the request has
+     * @param request schema of the request's columns
+     * @throws RingException if the answer's schema names columns that the request does not have, or
+     *     does not fit the answer's own columns
      */
     static Optional<Unchanged> in(Schema own, Schema request) {
       String said = own.getCustomMetadata().get(KEY);
@@ -215,9 +230,8 @@ public final class AnswerDecoder {
     }
 
     /**
-     * Returns the whole answer. Closing it closes its own part only: the request's columns are
-     * closed by other owners, for example by Spark, which closes columns after it has made rows of
-     * them.
+     * Returns the whole answer: its own columns, and slices of the request's columns, which share
+     * the request's memory. Closing the answer closes the slices but not the request's columns.
      */
     VectorSchemaRoot whole(
         VectorSchemaRoot own, VectorSchemaRoot request, LongConsumer passedOn) {

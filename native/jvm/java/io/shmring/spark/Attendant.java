@@ -43,7 +43,7 @@ final class Attendant implements AutoCloseable {
   private final Config config;
   private final String line;
   private final Thread thread;
-  // Released by the attendant's first line, or by its end.
+  // Opened by the attendant's first report, or when the attendant ends without a report.
   private final CountDownLatch spoken = new CountDownLatch(1);
   private final Map<String, Long> metrics = new ConcurrentHashMap<>();
   private Process process;
@@ -57,8 +57,9 @@ final class Attendant implements AutoCloseable {
   }
 
   /**
-   * Starts the attendant. Tasks that begin afterwards find the rings of the sidecars, and wait for
-   * their workers.
+   * Starts the attendant, and waits at most a minute for its first report. Before this report, the
+   * attendant makes the request rings of the sidecars, so tasks that begin later find the rings.
+   * Each task then waits until its sidecar's workers have started.
    */
   void start() {
     thread.start();
@@ -181,7 +182,11 @@ final class Attendant implements AutoCloseable {
           group(conf, "spark.shmring.ring."));
     }
 
-    /** Returns the names of the files in which Python looks for modules. */
+    /**
+     * Returns the names of the .zip and .egg files: Python looks for modules inside them.
+     *
+     * @param files paths of files, separated by commas
+     */
     private static List<String> archives(String files) {
       return Stream.of(files.split(","))
           .map(file -> file.substring(file.lastIndexOf('/') + 1))
@@ -189,7 +194,10 @@ final class Attendant implements AutoCloseable {
           .toList();
     }
 
-    /** Groups settings NAME.KEY=VALUE by name; names may have dots. The attendant knows the keys. */
+    /**
+     * Groups settings named prefix + "NAME.KEY" by NAME. A NAME may have dots, so KEY is the text
+     * after the last dot. Accepts any KEY, because the attendant refuses unknown keys.
+     */
     private static Map<String, Map<String, String>> group(SparkConf conf, String prefix) {
       Map<String, Map<String, String>> groups = new TreeMap<>();
       for (Tuple2<String, String> entry : conf.getAllWithPrefix(prefix)) {
@@ -220,8 +228,8 @@ final class Attendant implements AutoCloseable {
     }
 
     List<String> command() {
-      // -P: the current folder may have a json.py. Modules that came with the job are in
-      // PYTHONPATH.
+      // With -P, Python imports no modules from the current folder: a json.py there would replace
+      // Python's own. Modules that came with the job are in PYTHONPATH.
       return List.of(python, "-P", "-m", "shmring.spark.attendant");
     }
 
@@ -236,7 +244,7 @@ final class Attendant implements AutoCloseable {
       return Stream.concat(Stream.of(folder), inArchives).collect(Collectors.joining(":"));
     }
 
-    /** Returns the settings as they are: the attendant checks them. */
+    /** Returns the settings as JSON, unchecked: the attendant checks them. */
     String json() {
       ObjectNode json = JSON.createObjectNode();
       json.set("sidecars", JSON.valueToTree(sidecars));

@@ -106,7 +106,7 @@ public record Options(CaseInsensitiveStringMap given) {
             + TimeUnit.MICROSECONDS.toMillis(interval.microseconds);
       }
     } catch (IllegalArgumentException error) {
-      // Not a time: the error below says which forms are allowed.
+      // The text is no time: the error below says which forms are allowed.
     }
     throw wrong(name, "a time: seconds, or a number with its unit such as 500ms, 2 minutes");
   }

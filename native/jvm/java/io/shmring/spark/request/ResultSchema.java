@@ -26,8 +26,9 @@ import org.apache.spark.sql.util.ArrowUtils;
 
 // CHANGE: edit this for a new type between Spark and Arrow
 /**
- * Checks that a sidecar's answers have the columns that Spark's function was declared with. Without
- * this check, Spark would read a column of another type as if the column had the declared type.
+ * Checks that answers of a sidecar or a Python worker have the columns that Spark's function was
+ * declared with. Without this check, Spark would read a column of another type as if the column had
+ * the declared type.
  */
 public final class ResultSchema {
   private static final int DECIMAL_BITS = 128;
@@ -256,7 +257,8 @@ public final class ResultSchema {
         return true;
       }
       List<Field> parts = declared.getChildren();
-      List<FieldVector> children = vector.getChildrenFromFields(); // none in Arrow's Null type
+      // A vector of Arrow's Null type has no children, even if a struct or list was declared.
+      List<FieldVector> children = vector.getChildrenFromFields();
       return IntStream.range(0, Math.min(parts.size(), children.size()))
           .anyMatch(i -> mayLack(children.get(i), parts.get(i)));
     }
