@@ -11,7 +11,6 @@ import datetime
 import decimal
 import os
 import random
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -27,14 +26,13 @@ from joined import (
     SCALAR_ITERATORS,
     SCALARS,
     WINDOWS,
-    Exchange,
-    convert,
+    change,
+    compare,
+    compare_batches,
+    describe,
     places,
-    read,
 )
 from pyspark.sql.conversion import PandasToArrowConversion
-
-from shmring.spark.exchange import TaskData
 
 pytestmark = pytest.mark.spark_version(since="4.3")
 
@@ -51,94 +49,6 @@ SETTINGS = [
     {"spark.sql.execution.arrow.useLargeVarTypes": "true"},
     {"spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled": "true"},
 ]
-
-
-# --- both ways ------------------------------------------------------------------------------------
-
-
-def _outcome(batches):
-    """Return all answers, or only the error: answers before an error are not used."""
-    try:
-        # A worker writes each batch before the function gets on, and may use its frame again.
-        given = [
-            pa.ipc.read_record_batch(batch.serialize(), batch.schema)
-            for batch in batches
-            if batch.num_rows
-        ]
-    except Exception as error:
-        cause = error.__cause__
-        return f"{type(error).__name__}: {error}", f"{type(cause).__name__}: {cause}"
-    if not given:
-        return None
-    table = pa.Table.from_batches(given)
-    columns = [  # some instants are none that Python knows
-        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-        for column in table.flatten().columns
-    ]
-    return str(table.schema), repr([column.to_pylist() for column in columns])
-
-
-def compare(rng, kind, udfs, sides, settings, windows=()):
-    """Run functions over groups both ways; a side has frames, which are lists of batches."""
-    settings = {**settings, "window_bound_types": ",".join(windows)}
-    grouped = zip(*sides, strict=True) if len(sides) > 1 else map(iter, sides[0])
-    sparks = _outcome(read(kind, udfs, settings)(0, iter(grouped)))
-    ours = convert(kind, read(kind, udfs, settings))
-    assert _outcome(ours(0, TaskData(Exchange(rng, sides), iter(())))) == sparks
-
-
-def compare_batches(kind, udfs, batches, settings):
-    """Run functions over batches both ways."""
-    if kind == MAPS:
-        batches = [pa.record_batch([batch.to_struct_array()], ["struct"]) for batch in batches]
-    sparks = read(kind, udfs, settings)
-    ours = convert(kind, read(kind, udfs, settings))
-    assert _outcome(ours(0, iter(batches))) == _outcome(sparks(0, iter(batches)))
-
-
-# --- all that a function can see ------------------------------------------------------------------
-
-
-def describe(seen):
-    """Describe a frame or series: dtypes, index, flags, blocks, memory, types of values."""
-    index = seen.index
-    told = [type(seen).__name__, repr(index), index.dtype, type(index).__name__, index.name]
-    told += [seen.flags, seen.attrs, seen._is_copy, seen.shape, seen._mgr.is_consolidated()]
-    columns = [seen]
-    if isinstance(seen, pd.DataFrame):
-        names = seen.columns
-        told += [list(names), type(names).__name__, names.dtype, names.name, names.is_unique]
-        columns = [seen.iloc[:, place] for place in range(seen.shape[1])]
-    for block in seen._mgr.blocks:
-        values = getattr(block.values, "_ndarray", block.values)
-        told += [type(block).__name__, block.dtype, block.mgr_locs.as_array.tolist()]
-        if isinstance(values, np.ndarray):
-            flags = values.flags
-            told += [values.shape, values.strides, flags.writeable, flags.aligned]
-    for column in columns:
-        told += [column.name, column.dtype, type(column.array).__name__, column.hasnans]
-        told += [(type(value).__name__, repr(value)) for value in column]
-    return "\n".join(map(repr, told))
-
-
-def change(seen):
-    """Describe what becomes of a frame or series that a function writes to."""
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        try:
-            seen.iloc[0] = seen.iloc[-1]
-            seen.index.name = "changed"
-            seen.attrs["a"] = 1
-            if isinstance(seen, pd.DataFrame):
-                seen["new"] = 1
-                seen.loc[0, seen.columns[0]] = seen.iloc[-1, 0]
-                seen.columns.name = "changed"
-            else:
-                seen.name = "changed"
-            error = None
-        except Exception as raised:
-            error = raised
-    return f"{error!r} {[str(each.message) for each in warned]} {describe(seen)}"
 
 
 # --- arguments of functions -----------------------------------------------------------------------
@@ -321,31 +231,6 @@ def given_batches(rng, settings):
     places = None if kind == MAPS else rng.choices(range(len(kinds)), k=rng.randrange(1, 3))
     udf = function, SEEN if kind == MAPS else sql.StringType(), places, {}
     compare_batches(kind, [udf], [batch for frame in frames for batch in frame], settings)
-
-
-def test_integers_beside_texts_are_those_that_spark_gives_such_a_frame():
-    columns = {"n": pa.array([1, None], pa.int16()), "s": pa.array(["text", None])}
-    udf = (
-        lambda frames: (pd.DataFrame({"seen": [describe(frame)]}) for frame in frames),
-        SEEN,
-        None,
-        {},
-    )
-    compare_batches(MAPS, [udf], [pa.record_batch(columns)] * 2, {ZONE: "UTC"})
-
-
-def test_names_that_a_function_changes_in_place_are_those_of_its_own_frame():
-    def renamed(frame):
-        before = [*frame.columns, "v" in frame]
-        frame.columns.values[1] = "changed"
-        return pd.DataFrame({"seen": [f"{before} {[*frame.columns]}"]})
-
-    batch = pa.record_batch({"k": [1], "v": [2]})
-    rng, settings = random.Random(1), {ZONE: "UTC"}
-    udf = (lambda frames: map(renamed, frames)), SEEN, None, {}
-    compare_batches(MAPS, [udf], [batch] * 3, settings)
-    udf = renamed, SEEN, places([0], [0, 1]), {}
-    compare(rng, FRAMES, [udf], [[[batch]] * 3], settings)
 
 
 # --- results of functions -------------------------------------------------------------------------

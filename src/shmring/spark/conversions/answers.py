@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,7 +22,8 @@ import pyspark.sql.types as types
 from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
 from pyspark.worker import verify_pandas_result
 
-from shmring.spark.conversions.columns import INTEGERS, are, in_arrow
+from shmring.spark.conversions.columns import INTEGERS, NONE, are, in_arrow
+from shmring.spark.conversions.frames import BlockManager, has_usual_options
 from shmring.spark.conversions.waiting import MOST_VALUES, Waiting
 
 _pa: Any = pa  # typed as Any, because its stubs lack names
@@ -35,12 +37,14 @@ _KINDS: dict[type, str] = {
     **dict.fromkeys((types.TimestampType, types.TimestampNTZType), "M"),
     types.BooleanType: "b",
 }
-# Types of the values of a waiting answer. For values of one of these types, pandas mostly chooses
-# the dtype by the type alone, so values of several answers get the dtype that each would get alone.
+# Types of the values of a waiting answer, which cannot change. For values of one of these types,
+# pandas mostly chooses the dtype by the type alone, so values of several answers get the dtype that
+# each would get alone.
 _VALUES = {
     *(bool, int, float, str, bytes, datetime.date, decimal.Decimal),
     *(np.bool_, np.int32, np.int64, np.float32, np.float64),
 }
+_UNCHANGING = _VALUES | {NONE, type(pd.NA), type(pd.NaT)}
 
 
 class _Answers(Waiting):
@@ -88,6 +92,17 @@ class _Answers(Waiting):
             arrays.append(array)
         return arrays[0] if len(arrays) == 1 else _pa.concat_arrays(arrays)
 
+    def flush(self) -> list[Any]:
+        """Convert the answers that wait, whatever options of pandas have been set since."""
+        if has_usual_options():
+            return super().flush()
+        # pandas warns that it will remove this option.
+        with (
+            warnings.catch_warnings(action="ignore"),
+            pd.option_context("mode.use_inf_as_na", False),
+        ):
+            return super().flush()
+
     @abstractmethod
     def _storage(self, chunk: Any) -> Any:
         """Return a key, equal for chunks whose values pandas stores in the same way."""
@@ -104,9 +119,9 @@ class FrameAnswers(_Answers):
         super().__init__(returned, settings)
         self._schema = schema
         self._layout: list[Any] = []  # dtypes of the last answer that was allowed to wait
+        self._objects: list[int] = []  # places of its columns of objects
         self._types = [type(field.dataType) for field in returned.fields]
         self._are_unique = len(set(self._names)) == len(self._names)
-        self._bytes = [i for i, kind in enumerate(self._types) if kind is types.BinaryType]
         self._by_name: bool = settings.assign_cols_by_name
         self._verify = partial(
             verify_pandas_result,
@@ -117,27 +132,25 @@ class FrameAnswers(_Answers):
 
     def add(self, result: Any) -> list[Any]:
         """Take an answer; return the batches to send now."""
-        if type(result) is pd.DataFrame:
+        if type(result) is pd.DataFrame and type(manager := result._mgr) is BlockManager:
             size = len(result) * len(self._names)
             order = self._order(result.columns)
-            if order is not None and size < MOST_VALUES:
-                manager = result._mgr
+            if order is not None and size < MOST_VALUES and has_usual_options():
                 blocks: Sequence[Any] = manager.blocks
                 numbers, rows = manager.blknos.tolist(), manager.blklocs.tolist()
                 layout = [blocks[numbers[place]].dtype for place in order]
-                if (layout == self._layout or self._may_wait(layout)) and all(
-                    are(manager.iget_values(order[place]).tolist(), bytes) for place in self._bytes
-                ):
-                    self._layout = layout
+                if layout == self._layout or self._may_wait(layout):
                     copies = [_copied(block.values) for block in blocks]
-                    return self.hold([copies[numbers[at]][rows[at]] for at in order], size)
+                    chunks = [copies[numbers[at]][rows[at]] for at in order]
+                    if all(_is_unchanging(chunks[place]) for place in self._objects):
+                        return self.hold(chunks, size)
         flushed = self.flush()
         self._verify(result)
         return [*flushed, self._convert([result], self._schema, arrow_cast=True)]
 
     def _order(self, columns: Any) -> Sequence[int] | None:
         """Return the places of the declared columns; None if Spark may object to the columns."""
-        names = list(columns)
+        names: list[Any] = columns.tolist()
         is_plain = type(columns) in (pd.Index, pd.RangeIndex)
         if not is_plain or not names or len(names) != len(self._names):
             return None
@@ -150,10 +163,14 @@ class FrameAnswers(_Answers):
         return [places[name] for name in self._names] if is_whole else None
 
     def _may_wait(self, layout: list[Any]) -> bool:
-        return all(
+        if not all(
             isinstance(dtype, np.dtype) and dtype.isnative and dtype.kind in _KINDS.get(kind, "")
             for kind, dtype in zip(self._types, layout, strict=True)
-        )
+        ):
+            return False
+        self._layout = layout
+        self._objects = [place for place, dtype in enumerate(layout) if dtype.kind == "O"]
+        return True
 
     def _batch(self, answers: list[Sequence[Any]], arrow_cast: bool) -> Any:
         return ArrowBatchTransformer.wrap_struct(super()._batch(answers, arrow_cast))
@@ -171,6 +188,12 @@ class FrameAnswers(_Answers):
 def _copied(values: Any) -> Any:
     """Copy the values of a block, so that the values of each column lie side by side."""
     return np.array(getattr(values, "_ndarray", values), order="C")
+
+
+def _is_unchanging(column: Any) -> bool:
+    """Whether a function cannot change the objects of a column later, as it can a bytearray."""
+    values: list[Any] = column.tolist()
+    return are(values, str) or {*map(type, values)} <= _UNCHANGING
 
 
 def _check_range(kind: type, column: Any) -> None:
@@ -191,7 +214,11 @@ class ValueAnswers(_Answers):
     def add(self, answer: Sequence[tuple[list[Any], int]]) -> list[Any]:
         """Take the values of one group; return the batches to send now."""
         kinds = [set(map(type, values)) for values, _ in answer]
-        if self._are_known and all(len(each) == 1 and each <= _VALUES for each in kinds):
+        if (
+            self._are_known
+            and has_usual_options()
+            and all(len(each) == 1 and each <= _VALUES for each in kinds)
+        ):
             values, times = answer[0]
             return self.hold(answer, len(answer) * len(values) * times)
         return [*self.flush(), *self._alone(answer)]

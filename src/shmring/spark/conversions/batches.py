@@ -18,7 +18,7 @@ import pyspark.sql.types as types
 from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
 
 from shmring.spark.conversions.columns import in_arrow, in_pandas
-from shmring.spark.conversions.frames import Layouts
+from shmring.spark.conversions.frames import BlockManager, Layouts, has_usual_options
 from shmring.spark.sparks_code import copied
 
 # Modules and classes as Any, because stubs lack names.
@@ -48,6 +48,7 @@ class _ToPandas:
             and batch.num_rows
             and batch.num_columns == 1
             and pa.types.is_struct(batch.schema.field(0).type)
+            and has_usual_options()
         ):
             return [self._frame(batch, options)]
         return _batches.to_pandas(batch, **options)
@@ -76,6 +77,8 @@ class _ToArrow:
     @staticmethod
     def convert(data: Sequence[Any], schema: types.StructType, **settings: Any) -> Any:
         """Convert results as PandasToArrowConversion does."""
+        if not has_usual_options():
+            return _arrays.convert(data, schema, **settings)
         arrays = [
             _array(column, field, settings)
             for column, field in zip(data, schema.fields, strict=False)
@@ -107,6 +110,7 @@ def _is_as_declared(frame: Any, kind: types.DataType) -> bool:
     names = list(frame.columns)
     if (
         not isinstance(kind, types.StructType)
+        or type(frame._mgr) is not BlockManager
         or not names
         or names != kind.names
         or len(set(names)) < len(names)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyspark.sql.types as types
-from pyspark.sql.pandas.types import to_arrow_type
 
 _pa: Any = pa  # typed as Any, because its stubs lack names
 
@@ -24,8 +23,13 @@ _EXACT: dict[type, np.dtype[Any]] = {
     types.DoubleType: np.dtype("float64"),
     types.BooleanType: np.dtype("bool"),
 }
-# By declared type: the Python class of objects that have exactly the same values.
-_OBJECTS: dict[type, type] = {types.DateType: datetime.date, types.StringType: str}
+# By declared type: the Python class of objects that have exactly the same values, and Arrow's usual
+# and large type.
+_OBJECTS: dict[type, tuple[type, Any, Any]] = {
+    types.DateType: (datetime.date, pa.date32(), pa.date32()),
+    types.StringType: (str, pa.string(), pa.large_string()),
+    types.BinaryType: (bytes, pa.binary(), pa.large_binary()),
+}
 
 
 def in_pandas(arrays: Sequence[Any], sparks: Callable[[list[int]], list[Any]]) -> list[Any]:
@@ -84,14 +88,18 @@ def in_arrow(column: Any, kind: types.DataType, large: bool) -> Any:
     exact = _EXACT.get(type(kind))
     # Test `exact` for None first: numpy's dtype float64 is equal to None.
     if exact is not None and values.dtype == exact:
-        return _pa.array(values, from_pandas=True)
+        # pyarrow takes six times as long as numpy to look for NaN, which becomes null.
+        has_nulls = exact.kind == "f" and np.isnan(values).any()
+        return _pa.array(values, from_pandas=has_nulls)
     objects = _OBJECTS.get(type(kind))
-    if objects is None or values.dtype != object or not are(given := values.tolist(), objects):
+    if objects is None or values.dtype != object:
         return None
     try:
-        return _pa.array(given, type=to_arrow_type(kind, prefers_large_types=large))
+        array = _pa.array(values, type=objects[1 + large], from_pandas=True)
     except Exception:  # for example half a surrogate pair; Spark raises an error of its own
         return None
+    # pandas and pyarrow do not agree on every object that stands for a null.
+    return array if not array.null_count or are(values.tolist(), objects[0]) else None
 
 
 def are(values: list[Any], kind: type) -> bool:

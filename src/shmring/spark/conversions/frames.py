@@ -27,7 +27,9 @@ _Frame: Any = pd.DataFrame
 _Series: Any = pd.Series
 _RangeIndex: Any = pd.RangeIndex
 _set = object.__setattr__  # faster than __setattr__ of pandas, which looks the attribute up first
+_options: Any = import_module("pandas._config.config")._global_config
 _internals: Any = import_module("pandas.core.internals")
+BlockManager: Any = _internals.BlockManager
 _Placement: Any = import_module("pandas._libs.internals").BlockPlacement
 
 # CHANGE: edit this for a new type between Spark and Arrow
@@ -39,6 +41,24 @@ _STEADY = (
 )
 _MOST_VARIANTS = 16  # most frames of all rows of a request: one for each set of columns with nulls
 _MOST_LAYOUTS = 16  # most layouts remembered: one for each combination of names and dtypes
+
+# Free a large block: from then on glibc keeps up to 16 MB that are free. Otherwise it returns the
+# memory of each batch to the kernel, and page faults take a fifth of a conversion's time.
+bytearray(8 << 20)
+
+
+def has_usual_options() -> bool:
+    """Whether pandas has the options with which these frames and answers are those of Spark.
+
+    If not, Spark converts: other options make other frames, dtypes or nulls.
+    """
+    mode = _options["mode"]
+    return (
+        mode["data_manager"] == "block"
+        and not mode["copy_on_write"]
+        and not mode["use_inf_as_na"]
+        and not _options["future"]["infer_string"]
+    )
 
 
 class Unjoinable(Exception):
@@ -194,7 +214,7 @@ def _copied(names: Any) -> Any:
 
 def _made_of(names: Any, blocks: Sequence[Any], rows: int) -> Any:
     axes = [_copied(names), _RangeIndex.from_range(range(rows))]
-    manager = _internals.BlockManager(tuple(blocks), axes, verify_integrity=False)
+    manager = BlockManager(tuple(blocks), axes, verify_integrity=False)
     return _Frame._from_mgr(manager, axes)
 
 

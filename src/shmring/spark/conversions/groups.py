@@ -14,7 +14,13 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from shmring.spark.conversions.answers import FrameAnswers, ValueAnswers
-from shmring.spark.conversions.frames import JoinedRows, Layouts, Unjoinable, window_cutter
+from shmring.spark.conversions.frames import (
+    JoinedRows,
+    Layouts,
+    Unjoinable,
+    has_usual_options,
+    window_cutter,
+)
 from shmring.spark.exchange import Part, TaskData
 
 
@@ -65,7 +71,7 @@ class _Groups(ABC):
     def _rows(self, parts: list[Part]) -> tuple[JoinedRows, int]:
         """Return the converted rows of the group's request, and the group's index there."""
         part, request = parts[0], parts[0].request
-        if len(parts) > 1 or not part.joined:
+        if len(parts) > 1 or not part.joined or not has_usual_options():
             raise Unjoinable
         if request.converted is None:
             request.converted = False  # stays if the next line fails: other groups do not retry
