@@ -3,7 +3,7 @@
 The figure is the CPU of the JVM's threads of tasks and of the workers. The JVM's compiler and
 collector take as much in some rounds and nothing in others; the metrics give them no work.
 
-The product has no switch for its metrics. The session runs a copy of the jar in which two classes
+The product has no switch for its metrics. The session runs a copy of the jar in which three classes
 have such a switch, and the workers run two methods of the exchange without their clocks. Both are
 made of the sources as they are: a source that no longer has the changed lines fails the run.
 """
@@ -38,7 +38,8 @@ CASES = {
     "pandas_udf, batches of 100 rows": (300_000, 100),
 }
 _JAVA = Path(__file__).resolve().parent.parent / "native/jvm/java"
-_TASK, _CLIENT = "io/shmring/spark/request/FunctionTask", "io/shmring/exchange/WorkerClient"
+_TASK, _COUNTS = "io/shmring/spark/request/FunctionTask", "io/shmring/spark/request/TaskCounts"
+_CLIENT = "io/shmring/exchange/WorkerClient"
 _SWITCH = f"{_TASK}$Metrics".replace("/", ".")
 # Expressions of lines, and what takes their places in the copy of a class.
 _CHANGES = {
@@ -50,7 +51,11 @@ _CHANGES = {
         r"return new Metrics\(all, isOfPython\);": (
             r'if (off) { all.keySet().removeIf(name -> !name.startsWith("python")); } \g<0>'
         ),
-        r"void (add\(String name, long more|sent\(long bytes)\) \{": r"\g<0> if (off) { return; }",
+    },
+    _COUNTS: {
+        r"void (add\(String name, long more|sent\(long bytes|updateAtTimes\(|update\()\) \{": (
+            r"\g<0> if (FunctionTask.Metrics.off) { return; }"
+        ),
     },
     _CLIENT: {
         r"System\.nanoTime\(\)": f"({_SWITCH.replace('$', '.')}.off ? 0 : System.nanoTime())",

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pytest
 from direct import DIRECT, FUNCTIONS, ROWS, metrics_of, shown_of
 from programs import cli
+from py4j.java_gateway import JavaClass
+from pyspark.errors import PythonException
 from pyspark.sql import functions
 
 import shmring
@@ -162,6 +164,42 @@ def test_batches_that_sparks_own_code_converts_are_counted_with_the_reason(spark
     set_option("spark.sql.execution.pythonUDF.arrow.concurrency.level", 2)
     plain = rows.select(functions.udf(lambda x: x, "long", useArrow=True)("id"))
     assert reasons(plain, "ArrowEvalPython") == [0, 0, 6, 0]
+
+
+@pytest.fixture
+def more(spark):
+    """Return a function that returns how a sum over all tasks of the JVM grows by a query."""
+    name = "io.shmring.spark.request.FunctionTask$Metrics"
+    metrics = JavaClass(name, spark._jvm._gateway_client)
+
+    def more(name, query):
+        before = metrics.total(name)
+        query()
+        return metrics.total(name) - before
+
+    return more
+
+
+def test_counts_of_a_task_that_ends_early_are_complete(spark, set_option, more):
+    set_option(FUNCTIONS, "on")
+    set_option(ROWS, 10)
+
+    def fails(batches):
+        for number, batch in enumerate(batches):
+            if number == 7:
+                raise ValueError("the eighth batch")
+            yield batch
+
+    frame = spark.range(100, numPartitions=1).mapInArrow(fails, "id long")
+
+    def all_rows():
+        with pytest.raises(PythonException, match="the eighth batch"):
+            frame.collect()
+
+    # At least: a task of an earlier test may still end.
+    assert more("outputBatches", all_rows) >= 7
+    assert more("numOutputRows", all_rows) >= 70
+    assert more("numOutputRows", frame.limit(5).collect) >= 5
 
 
 @pytest.fixture

@@ -286,14 +286,16 @@ public final class WorkerClient implements Client {
         }
         continue;
       }
-      if (take(push() ? SLICE : SHORT)) {
-        silent = System.nanoTime();
+      boolean isTaken = take(push() ? SLICE : SHORT);
+      long now = System.nanoTime();
+      counters.add("answerTime", now - begun);
+      begun = now;
+      if (isTaken) {
+        silent = now;
       } else {
         look();
-        control.isSilent(System.nanoTime() - silent);
+        control.isSilent(now - silent);
       }
-      counters.add("answerTime", System.nanoTime() - begun);
-      begun = System.nanoTime();
     }
   }
 

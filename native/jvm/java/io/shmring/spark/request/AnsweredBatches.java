@@ -57,6 +57,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private final Supplier<Input> input;
   private final BufferAllocator allocator;
   private final Signature.AnswerHandler handler;
+  private final TaskCounts counts;
   private Optional<Client> client = Optional.empty();
   private Runnable leaving = () -> {}; // closes the client, or keeps it for the next task
   private Batches batches;
@@ -66,7 +67,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private Optional<Answer> answer = Optional.empty();
   private Optional<ColumnarBatch> columns = Optional.empty(); // columns of the current piece
   private Optional<RowColumns> ofRows = Optional.empty(); // set if the results are rows
-  private long given; // rows given out that are not yet in the metrics
+  private long given; // rows given out that are not yet in `counts`
   // Thread that reads the current columns without holding the monitor.
   private Optional<Thread> reader = Optional.empty();
   // Record of the file that the child reads, as the child has set it in InputFileBlockHolder.
@@ -81,6 +82,7 @@ public final class AnsweredBatches implements AutoCloseable {
     this.settings = SQLConf.get();
     this.call = task.call().in(settings);
     this.handler = task.signature().answers().begin(context.partitionId());
+    this.counts = new TaskCounts(task.metrics());
     this.input = () -> task.input().of(children, handler);
     this.allocator = // made last, because it would leak if the constructor failed later
         ArrowUtils.rootAllocator().newChildAllocator("shmring " + call.name(), 0, Long.MAX_VALUE);
@@ -142,7 +144,7 @@ public final class AnsweredBatches implements AutoCloseable {
               new Batches.Owner(
                   call,
                   task.signature(),
-                  task.metrics(),
+                  counts,
                   settings,
                   context.taskMemoryManager(),
                   allocator),
@@ -178,18 +180,19 @@ public final class AnsweredBatches implements AutoCloseable {
     }
     int underWay = answering.underWay();
     answer = answering.next();
-    tell();
     if (answer.isPresent()) {
       VectorSchemaRoot piece = answer.get().batch();
       int[] rows = answer.get().rows();
       handler.begun(rows);
       // CHANGE: edit this for a new metric
-      task.metrics().add("outputBatches", rows.length);
+      counts.add("outputBatches", rows.length);
       refuse(handler.answered(piece));
       columns = Optional.of(piece).filter(some -> some.getRowCount() > 0).map(handler::columns);
     } else if (answering.underWay() < underWay) {
       refuse(handler.ended());
     }
+    countGiven();
+    counts.updateAtTimes();
   }
 
   /** Refuses two limits of a function's batches together, as Spark's own tasks do. */
@@ -286,7 +289,7 @@ public final class AnsweredBatches implements AutoCloseable {
           run.stream(),
           run,
           this::checkSelf,
-          task.metrics()::add,
+          counts,
           allocator,
           check);
     }
@@ -296,7 +299,7 @@ public final class AnsweredBatches implements AutoCloseable {
     }
     batches.keepGroupsApart();
     return new SocketClient(
-        python, run, batches.schema(), this::sendNext, task.metrics()::add, allocator, check);
+        python, run, batches.schema(), this::sendNext, counts, allocator, check);
   }
 
   private boolean sendNext() {
@@ -326,7 +329,7 @@ public final class AnsweredBatches implements AutoCloseable {
         call.inFlight(),
         call.waits(),
         this::checkTask,
-        task.metrics()::add,
+        counts,
         allocator,
         schema -> refuse(handler.objection(schema)));
     batches.begin(borrowed, borrowed.requestRingBytes() / SidecarCall.PART);
@@ -338,10 +341,11 @@ public final class AnsweredBatches implements AutoCloseable {
     long bytes = rows.batch().length();
     client.orElseThrow().send(rows);
     // CHANGE: edit this for a new metric
-    task.metrics().sent(bytes);
+    counts.sent(bytes);
   }
 
   private void checkTask() {
+    counts.updateAtTimes();
     if (context.isInterrupted() || context.isCompleted()) {
       throw new TaskKilledException("ended while it waited for a sidecar");
     }
@@ -349,6 +353,7 @@ public final class AnsweredBatches implements AutoCloseable {
 
   /** Raises if the task has ended: a thread other than the task's may still wait for answers. */
   private void checkSelf() {
+    counts.updateAtTimes();
     if (context.isCompleted()) {
       throw new TaskKilledException("ended while it waited for a Python worker");
     }
@@ -360,9 +365,8 @@ public final class AnsweredBatches implements AutoCloseable {
     answer = Optional.empty();
   }
 
-  /** Adds the rows given out to the number in Spark's UI, while the task still runs. */
-  private void tell() {
-    task.metrics().add("numOutputRows", given);
+  private void countGiven() {
+    counts.add("numOutputRows", given);
     given = 0;
   }
 
@@ -373,7 +377,8 @@ public final class AnsweredBatches implements AutoCloseable {
       return;
     }
     closed = true;
-    tell();
+    countGiven();
+    counts.update();
     Thread reading = columns.isPresent() ? reader.orElse(null) : null;
     if (reading == null || reading == Thread.currentThread()) {
       release();

@@ -43,7 +43,7 @@ final class Batches implements AutoCloseable {
   record Owner(
       Call call,
       Signature signature,
-      FunctionTask.Metrics metrics,
+      TaskCounts counts,
       SQLConf settings,
       TaskMemoryManager memory,
       BufferAllocator allocator) {}
@@ -191,8 +191,8 @@ final class Batches implements AutoCloseable {
       throw memory.refused();
     }
     // CHANGE: edit this for a new metric
-    owner.metrics.add("numInputRows", vectors.inputRows());
-    owner.metrics.add("batches", vectors.batches());
+    owner.counts.add("numInputRows", vectors.inputRows());
+    owner.counts.add("batches", vectors.batches());
     return vectors;
   }
 
@@ -245,7 +245,7 @@ final class Batches implements AutoCloseable {
 
   private void beginRows() {
     sides = List.of(pool(0, ofRows.get(0)));
-    owner.metrics.add("rowTasks", 1);
+    owner.counts.add("rowTasks", 1);
   }
 
   /**

@@ -141,7 +141,7 @@ public record FunctionTask<T, R>(
       return ListMap.from(CollectionConverters.asScala(all));
     }
 
-    /** Adds to a metric, which Spark's UI shows while the task runs. */
+    /** Adds to a metric of this task, and to the sum over all tasks of Python functions. */
     void add(String name, long more) {
       all.get(name).add(more);
       LongAdder sum = isOfPython ? SUMS.get(name) : null;
@@ -150,10 +150,9 @@ public record FunctionTask<T, R>(
       }
     }
 
-    /** Counts a request that is sent. */
-    void sent(long bytes) {
-      SQLMetric largest = all.get("largestRequest");
-      largest.set(Math.max(largest.value(), bytes));
+    /** Sets the metrics of this task that are no sums. */
+    void sent(long largest) {
+      all.get("largestRequest").set(largest);
       double requests = Math.max(1, all.get("requests").value());
       all.get("perRequest").set(all.get("batches").value() / requests);
     }
