@@ -4,20 +4,18 @@ The figure is the CPU of the JVM's threads of tasks and of the workers. The JVM'
 collector take as much in some rounds and nothing in others; the metrics give them no work.
 
 The product has no switch for its metrics. The session runs a copy of the jar in which three classes
-have such a switch, and the workers run two methods of the exchange without their clocks. Both are
-made of the sources as they are: a source that no longer has the changed lines fails the run.
+have such a switch; the copy is made of the sources as they are, and a source that no longer has the
+changed lines fails the run. The workers run one method of the exchange without its clock and its
+report. The clocks of a worker's wait for input stay: they are read only while the worker waits.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
 import shutil
-import struct
 import subprocess
 import tempfile
-import textwrap
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib import import_module
@@ -62,7 +60,6 @@ _CHANGES = {
         r"    report\(bytes\);": f"    if (!{_SWITCH.replace('$', '.')}.off) {{ report(bytes); }}",
     },
 }
-_NO_REPORT = struct.Struct("<QQQII32x")  # an answer's head whose report is 0
 
 
 def _changed(source: str, changes: dict[str, str]) -> str:
@@ -99,29 +96,24 @@ def _jar_with_switch(folder: Path) -> str:
     return jar
 
 
-def _packed(self: Any, flags: int, total: int = 0, together: int = 0) -> bytes:
-    self._said = self._left
-    return _NO_REPORT.pack(self._stream, self._left, total, flags, together)
-
-
 @cache
-def _methods() -> dict[str, dict[str, Any]]:
-    """The exchange's methods that look at the clock, with and without metrics."""
+def _methods() -> dict[str, Any]:
+    """The method of the exchange that reports, with and without metrics."""
     from shmring.spark import exchange
 
-    clocked = exchange._Exchange  # pyright: ignore[reportPrivateUsage]
-    usual = {name: vars(clocked)[name] for name in ("_lease", "_packed")}
-    source = textwrap.dedent(inspect.getsource(usual["_lease"]))
-    made: dict[str, Any] = {}
-    exec(_changed(source, {r".*time\.monotonic_ns\(\).*\n": ""}), dict(vars(exchange)), made)
-    return {"on": usual, "off": {"_lease": made["_lease"], "_packed": _packed}}
+    bare: Any = exchange._head_without_report  # pyright: ignore[reportPrivateUsage]
+
+    def packed(self: Any, flags: int, total: int = 0, together: int = 0) -> bytes:
+        self._said = self._left
+        return bare.pack(self._stream, self._left, total, flags, together)
+
+    return {"on": vars(exchange._Exchange)["_packed"], "off": packed}  # pyright: ignore[reportPrivateUsage]
 
 
 def _switch_worker(metrics: str) -> None:
     from shmring.spark import exchange
 
-    for name, method in _methods()[metrics].items():
-        setattr(exchange._Exchange, name, method)  # pyright: ignore[reportPrivateUsage]
+    exchange._Exchange._packed = _methods()[metrics]  # pyright: ignore[reportPrivateUsage]
 
 
 class _Job:

@@ -275,6 +275,7 @@ def test_branches_and_seats_tell_who_does_what(ring):
         assert second["ephemeral"]
         assert audit.position == 1
         assert audit.lag == 2
+        assert audit.waited_ns == 0  # its message was there
         participants = {participant["name"]: participant for participant in ring.participants()}
         assert participants["feeder"]["role"] == "producer"
         assert participants["feeder"]["messages"] == 3

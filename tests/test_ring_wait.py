@@ -62,12 +62,14 @@ def test_pop_waits_without_the_gil_until_there_is_a_message(
 
 @pytest.mark.parametrize("wait", WAITS)
 def test_waits_end_in_time_and_not_before(ring, wait, patience):
+    begun = time.monotonic()
     with ring.producer(wait=wait) as out, ring.consumer("a", wait=wait) as inp:
         for call in POPS.values():
             start = time.monotonic()
             with pytest.raises(shmring.Empty):
                 call(inp, timeout=0.03)
             assert 0.03 <= time.monotonic() - start < patience
+        assert 0 < inp.waited_ns <= (time.monotonic() - begun) * 1e9
         fill(ring)
         for call in PUSHES.values():
             start = time.monotonic()

@@ -236,6 +236,8 @@ static PyGetSetDef getset[] = {
 static PyMemberDef members[] = {
     MEMBER_CLOSED,
     {"branch", T_OBJECT, offsetof(struct consumer, branch), READONLY, "name of the branch"},
+    {"waited_ns", T_LONGLONG, offsetof(struct consumer, waited_ns), READONLY,
+     "nanoseconds that calls of this consumer have waited for messages"},
     {0},
 };
 

@@ -210,7 +210,7 @@ void iterator_dealloc(PyObject *op)
 
 /* --- trying again, without the GIL --------------------------------------------------- */
 
-static int64_t monotonic_ns(void)
+int64_t monotonic_ns(void)
 {
 	struct timespec now;
 

@@ -111,6 +111,7 @@ void iterator_dealloc(PyObject *self);
 bool ring_hold(struct ring *ring);
 bool ring_is_pinned(const struct ring *ring);
 PyObject *raise_closed(const struct handle *handle, const char *what);
+int64_t monotonic_ns(void);
 int64_t deadline_after(int64_t timeout);
 void handle_pause(struct handle *handle);
 int handle_wait(struct handle *handle, wait_function *wait, uint64_t wanted, int64_t deadline);
@@ -295,6 +296,7 @@ struct consumer {
 	bool kept; /* some messages could not be handed back: closing the consumer hands them back */
 	uint64_t max_slots; /* most slots of a batch; 0: no bound */
 	uint64_t ends; /* number of ends of the stream that the core has told this consumer of */
+	long long waited_ns; /* time that calls have waited for messages */
 	bool calls; /* consumer_ended() has interrupted the waits, so that the threads look at `ends` */
 	struct taken *taken; /* messages that next() took and done() has not released */
 	size_t taken_count;

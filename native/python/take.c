@@ -31,8 +31,12 @@ void raise_not_read(struct ring *ring, int status, uint64_t position)
 static int wait_message(struct handle *handle, uint64_t Py_UNUSED(wanted), int64_t deadline)
 {
 	struct consumer *self = (struct consumer *)handle;
+	int64_t begun = monotonic_ns();
+	int status = shmring_wait_message(self->core, deadline, self->wait);
 
-	return shmring_wait_message(self->core, deadline, self->wait);
+	/* Threads that share the consumer wait without the GIL. */
+	__atomic_fetch_add(&self->waited_ns, monotonic_ns() - begun, __ATOMIC_RELAXED);
+	return status;
 }
 
 /* Decides how to go on after shmring_take() returned `status`: retry, give up, or raise. */

@@ -427,7 +427,7 @@ def test_udfs_get_the_batches_of_columns_that_spark_gives_them(spark, frame, set
 
     on, off = outcomes("on"), outcomes("off")
     assert on == off
-    assert ("=700" in on[0][0]) == (spark.version >= "4.3"), on[0][0]
+    assert ("=700" in on[0][0]) == (spark.version >= "4.2"), on[0][0]
     set_option("spark.sql.execution.arrow.pythonUDF.columnarInput.enabled", "false")
     set_option(FUNCTIONS, "on")
     assert all("=700" not in row for row in lengths_seen(rows.select(lengths("id")), "on"))

@@ -9,9 +9,10 @@ count (4 bytes) follows for each group of a request, or for each of the function
 answer; 4 more bytes follow if the number of row counts is odd. Then comes a batch as an IPC stream,
 or a part of one.
 
-An answer's report is about the task so far: nanoseconds of work, of waits for input and of waits
-for room (8 bytes each), the number of batches that Spark's own code has converted although shmring
-has a conversion for them (4), and the reason why (4; 0 if there is none).
+The report of a worker's message is about the task so far: nanoseconds of work, of waits for input
+and of waits for room (8 bytes each), the number of batches that Spark's own code has converted
+although shmring has a conversion for them (4), and the reason why (4; 0 if there is none). A
+message that comes soon after an earlier report has zeros instead.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ _announcement = struct.Struct(">4sIqII")
 
 # CHANGE: edit this for a new field of a worker's message
 _head = struct.Struct("<QQQIIqQQII")
+_head_without_report = struct.Struct("<QQQII32x")
 _KIND = 16
 _END, _BATCH, _REFERS, _PART, _GOES_ON, _RIGHT = 1, 2, 4, 8, 16, 32
 
@@ -70,6 +72,10 @@ _SLICE = 0.05
 # Limits of the held batches: their number, their bytes, and the seconds since batches were last
 # sent. At the first limit that is reached, the held batches are sent as one answer.
 _MOST_TOGETHER, _BYTES_TOGETHER, _SOON = 1024, 65_536, 0.01
+
+# Nanoseconds between two reports of a task, apart from the last one: a report for each small batch
+# would take more than a hundredth of the worker's CPU.
+_REPORT_NS = 10_000_000
 
 # Modules as Any, because their stubs lack names or leave types open.
 _pa: Any = pa
@@ -212,7 +218,9 @@ class _Exchange:
         # Batch that the function works on; None if it is too small to look for unchanged columns.
         self._request: pa.RecordBatch | None = None
         self._began = time.monotonic_ns()
-        self._input_ns = self._room_ns = 0  # nanoseconds of waits so far, for input and room
+        self._waited_before = rings.consumer.waited_ns  # waits of earlier tasks for input
+        self._room_ns = 0  # nanoseconds of waits for room so far
+        self._report_at = 0  # time from which the next message has a report
         self._why = self.unconverted
         self._converted = 0  # number of batches that Spark's own code has converted so far
         self._poll = select.poll()
@@ -333,7 +341,6 @@ class _Exchange:
 
     def _lease(self) -> tuple[Lease, int, int, Sequence[int]]:
         """Take the task's next message; drop requests that an earlier task left unread."""
-        begun = time.monotonic_ns()
         while True:
             try:
                 with _Exchange._taking:
@@ -343,14 +350,12 @@ class _Exchange:
             except Empty:
                 if self._held:
                     self.flush()
-                    begun = time.monotonic_ns()
                 else:
                     self._look()
                 continue
             try:
                 stream, _, total, flags, groups, *_ = _head.unpack_from(memoryview(lease))
                 if stream == self._stream:
-                    self._input_ns += time.monotonic_ns() - begun
                     rows = struct.unpack_from(f"<{groups}I", memoryview(lease), _head.size)
                     return lease, total, flags, rows
             except BaseException:
@@ -486,15 +491,20 @@ class _Exchange:
     # CHANGE: edit this for a new field of a worker's message
     def _packed(self, flags: int, total: int = 0, together: int = 0) -> bytes:
         self._said = self._left
+        now = time.monotonic_ns()
+        if now < self._report_at and not flags & _END:
+            return _head_without_report.pack(self._stream, self._left, total, flags, together)
+        self._report_at = now + _REPORT_NS
+        input_ns = self._rings.consumer.waited_ns - self._waited_before
         return _head.pack(
             self._stream,
             self._left,
             total,
             flags,
             together,
-            # Negative if several threads wait at once, longer than the task has run.
-            time.monotonic_ns() - self._began - self._input_ns - self._room_ns,
-            self._input_ns,
+            # Negative if threads wait for input and for room at once, longer than the task has run.
+            now - self._began - input_ns - self._room_ns,
+            input_ns,
             self._room_ns,
             self._converted,
             self._why,

@@ -473,7 +473,10 @@ public final class WorkerClient implements Client {
     }
   }
 
-  /** Returns by how much a number of the report has grown; threads may report out of order. */
+  /**
+   * Returns by how much a number of the report has grown. A message without a report has zeros, and
+   * threads may report out of order.
+   */
   private long gained(int place, long now) {
     long before = reported[place];
     reported[place] = Math.max(before, now);

@@ -48,7 +48,7 @@ final class PythonCalls {
   private static final Set<String> TOLD = ConcurrentHashMap.newKeySet();
 
   // CHANGE: edit this for a new version of Spark
-  // Setting of Spark, since 4.3: if true, a UDF with Arrow gets each batch of a child that gives
+  // Setting of Spark, since 4.2: if true, a UDF with Arrow gets each batch of a child that gives
   // columns as it is.
   private static final String COLUMNAR_INPUT =
       "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
