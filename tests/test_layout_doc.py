@@ -83,7 +83,7 @@ def agree(ring: shmring.Ring) -> list[Row]:
                 value = reader.seat(i, word)
                 assert (None if value == NONE else value) == seat[key]
             for field in (name for name in SEAT if name.startswith("counters.")):
-                # CHANGE: edit this for a new counter of participants
+                # CHANGE: edit this for a new counter that each participant has
                 value = bytes(40) if field == "counters.reserved" else seat[field.partition(".")[2]]
                 assert reader.seat(i, field) == value
     return rows

@@ -7,10 +7,10 @@
 
 /* --- how record batches of a schema are laid out ------------------------------------- */
 
-/* _shmring.ArrowLayout */
+/* A Python object of type _shmring.ArrowLayout. */
 struct arrow_layout {
 	PyObject ob_base;
-	PyObject *capsule; /* keeps the schema alive */
+	PyObject *capsule; /* owner of the exported schema, which `layout` refers to */
 	struct ipc_layout layout;
 };
 
@@ -66,7 +66,7 @@ static bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *a
 	return done != NULL;
 }
 
-/* The caller's options of the message. */
+/* The arguments of push_batch() that concern the message. */
 struct wanted {
 	Py_buffer head;
 	uint8_t kind;
@@ -147,11 +147,13 @@ PyObject *push_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 #define BODY_ALIGNMENT 64 /* alignment of a copy, recommended by Arrow */
 
 struct mapping {
-	struct handle *lease; /* lease of the message; pinned while the mapping is made */
+	/* Lease of the message. map_batch() pins the lease while it makes the arrays: if another thread releases
+	 * the lease meanwhile, the slots are not freed before the call has ended. */
+	struct handle *lease;
 	const struct ipc_layout *layout;
 	const uint8_t *message;
 	uint64_t bytes;
-	bool copy;
+	bool copy; /* make the arrays over a copy of the message's body, even if the body is aligned */
 	bool every_offset; /* check every offset of variable-length columns, in a copy of the offsets */
 };
 
@@ -200,7 +202,7 @@ static enum ipc_answer map_message(struct mapping *m, struct ArrowArray *array)
 	enum ipc_answer read = ipc_batch_open(m->layout, m->message, m->bytes, &batch);
 	const uint8_t *body = m->message + batch.body;
 
-	/* A body at an unaligned address is copied: some libraries cannot read numbers there. */
+	/* Copy a body at an unaligned address, because some libraries cannot read numbers there. */
 	if (read == IPC_DONE)
 		read = m->copy || (uintptr_t)body % 8 ? over_copy(m, &batch, body, array)
 						      : over_slots(m, &batch, body, array);
@@ -297,8 +299,8 @@ static bool is_same(const struct ArrowArray *one, const struct ArrowArray *other
 	return true;
 }
 
-/* Returns the number of the child of `in` that is the same as `column`, looked for from `first` on; -1 if none of
- * the NEAR children is. */
+/* Returns the place of the first column of `in` that is the same as `column`; -1 if none was found. Compares NEAR
+ * columns at most: begins with the column at place `first`, and goes on with place 0 after the last column. */
 static int64_t find_column(const struct ArrowArray *column, const struct ArrowArray *in, int64_t first)
 {
 	for (int64_t i = 0; i < in->n_children && i < NEAR; i++)
@@ -324,7 +326,7 @@ static PyObject *places(const struct ArrowArray *batch, const struct ArrowArray 
 	return found;
 }
 
-/* same_columns(batch, other) -> [int]: both are batches of pyarrow. For each column of `batch`, returns the number
+/* same_columns(batch, other) -> [int]: both are batches of pyarrow. For each column of `batch`, returns the place
  * of the column of `other` that has arrays of the same length at the same addresses; -1 if none was found. */
 PyObject *same_columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {

@@ -343,7 +343,7 @@ static PyObject *look_at_branches(struct ring *ring)
 	return list_of(ring, 0, SHMRING_MAX_BRANCHES, branch_record, NULL);
 }
 
-/* CHANGE: edit this for a new counter of participants */
+/* CHANGE: edit this for a new counter that each participant has */
 static PyObject *seat_dict(const struct shmring_participant_info *info)
 {
 	return Py_BuildValue(

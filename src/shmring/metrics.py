@@ -98,7 +98,7 @@ def _metric(line: str) -> Metric:
 #: All metrics, in the order in which they are exported.
 METRICS: tuple[Metric, ...] = tuple(map(_metric, _TABLE.splitlines()))
 # Names of a participant's counters, each with the metric that is the sum of the counter.
-# CHANGE: edit this for a new counter of participants
+# CHANGE: edit this for a new counter that each participant has
 _COUNTED = {name: f"ring_{name}" for name in Counters.__annotations__} | {
     "overrun": "ring_lost_slots",
     "dropped": "ring_dropped_messages",

@@ -551,7 +551,7 @@ SHMRING_API int shmring_wait_released(shmring *ring, uint32_t branch, uint64_t s
 
 /* --- observing ---------------------------------------------------------- */
 
-/* CHANGE: edit this for a new counter of participants */
+/* CHANGE: edit this for a new counter that each participant has */
 struct shmring_participant_info {
 	uint32_t seat;
 	uint32_t state; /* 1 in use, 2 an orphan: no owner, only messages to deliver again */

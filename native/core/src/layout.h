@@ -195,7 +195,7 @@ struct range {
 /* Sequences have 56 bits, because `taken` and `take_end` hold other bits besides. */
 #define MAX_SEQUENCE (UINT64_C(1) << 56)
 
-/* CHANGE: edit this for a new counter of participants */
+/* CHANGE: edit this for a new counter that each participant has */
 /* A new counter takes the first of the `reserved` words, so that no word moves: older libraries only set it to
  * zero, with the others, when a participant joins. */
 struct seat_counters {

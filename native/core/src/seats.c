@@ -164,7 +164,7 @@ static bool seat_is_still_of(const struct seat *s, const struct seat_owner *owne
 	       now.start_time == owner->start_time;
 }
 
-/* CHANGE: edit this for a new counter of participants */
+/* CHANGE: edit this for a new counter that each participant has */
 static void read_words(const struct seat *s, struct shmring_participant_info *info)
 {
 	info->role = load_relaxed(&s->id.role);

@@ -28,7 +28,7 @@ from shmring.ring.records import ParticipantRecord, RingInfo, RingStats
 Columns = dict[str, Callable[[Any], object]]
 
 _KINDS = ("exclusive", "ephemeral", "drop_oldest")
-# CHANGE: edit this for a new counter of participants
+# CHANGE: edit this for a new counter that each participant has
 _RARE = ("full_waits", "empty_waits", "contended", "recovered", "overrun", "dropped", "redelivered")
 
 

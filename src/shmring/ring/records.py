@@ -56,7 +56,8 @@ class BranchRecord(TypedDict):
     Attributes
     ----------
     exclusive, ephemeral, drop_oldest : as for :meth:`shmring.Ring.consumer`
-    after : names of the branches that it follows; if empty, it follows the producers
+    after : names of the branches that the branch follows; if empty, the branch follows the
+        producers
     position : next sequence to be taken
     released : sequence below which all sequences are released
     ends : number of end markers that the branch has reached
@@ -95,9 +96,9 @@ class BranchLag(BranchRecord):
     waiting: int
 
 
-# CHANGE: edit this for a new counter of participants
-# Only sums: metrics.py adds up each of these over participants. Any other value of a seat, such as
-# a maximum, is a field of ParticipantRecord.
+# CHANGE: edit this for a new counter that each participant has
+# Every field is a sum, because metrics.py adds up each field over participants. Any other value of
+# a seat, such as a maximum, is a field of ParticipantRecord.
 class Counters(TypedDict):
     """The counters of a participant."""
 
@@ -124,11 +125,20 @@ class ParticipantRecord(Counters):
         the seat has no participant (its pid is 0) and holds messages that were handed back (`nack`)
     claim : first sequence of the claim that the participant has open; None if it has none
     hold : lowest sequence that the participant holds; None if it holds none
-    messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped : counters
+    messages : messages that a producer has published, or a consumer has taken
+    bytes : bytes of the messages that a producer has published
+    full_waits : how often a producer found no room
+    empty_waits : how often a consumer found no message
+    contended : how often the participant lost a race with another one for a claim or a take
+    recovered : dead participants that this participant has cleared away
+    overrun : slots that a branch with `drop_oldest` has lost, counted by the consumer that got
+        `Overrun`
+    dropped : messages that a producer with ``when_full="drop"`` has thrown away
     redelivered : messages taken that had been delivered before
     synced_ns : nanoseconds that a journal has spent in syncs
-    most_delivered, deliveries : first sequence of the held message that was delivered most often
-        (None if no message is held), and the number of its deliveries
+    most_delivered, deliveries : first sequence of the held message that was delivered most often,
+        and the number of its deliveries, where 256 means 256 or more; None and 0 if no message is
+        held
     """
 
     seat: int
@@ -148,18 +158,20 @@ class ParticipantRecord(Counters):
 
 
 class HolderRecord(TypedDict):
-    """The participant or branch that holds the producers; see :meth:`shmring.Ring.holder`.
+    """The participant or branch for which producers wait; see :meth:`shmring.Ring.holder`.
 
     Attributes
     ----------
-    kind : "claim": a producer has neither committed nor aborted; "lease": a consumer has not
-        released; "consumers": the branch's consumers have not taken the message yet; "no
-        consumer": the branch has no consumers
-    branch : name of the branch; None for a claim
-    name, pid, alive, stopped : the participant's; None, None, False and False without a participant
-    sequence : lowest sequence that is held
-    slots : number of slots from `sequence` to the producers
-    age_s : seconds since the message at `sequence` was published; None if the ring does not know
+    kind : why the slot at `sequence` is not free. "claim": a producer has claimed the slot, and
+        has neither committed nor aborted the claim; "lease": a consumer has taken the message and
+        has not released it; "consumers": the branch has living consumers, and none of them has
+        taken the message; "no consumer": the branch has no living consumer
+    branch : name of the branch that has not released the slot; None if the ring has no branch
+    name, pid, alive, stopped : properties of the producer or consumer, or of the first of several
+        consumers; None, None, False and False if the branch has no living consumer
+    sequence : lowest sequence that is still held
+    slots : number of slots from `sequence` to the next sequence that producers claim
+    age_s : seconds since the message at `sequence` was published; None if the time is unknown
     words : the record as a sentence, which is also in the text of :class:`shmring.Full`
     """
 
@@ -197,7 +209,7 @@ class RingStats(TypedDict):
 
 
 def most_waiting(stats: RingStats) -> int:
-    """Return how many messages would be lost with the ring: the branches' largest `waiting`."""
+    """Return how many messages a removal of the ring loses: the largest `waiting` of a branch."""
     return max((branch["waiting"] for branch in stats["branches"]), default=0)
 
 
@@ -206,11 +218,12 @@ class Finding(NamedTuple):
 
     Attributes
     ----------
-    status : status of monitoring plugins: 1 a warning, 2 stuck
+    status : exit status of `shmring check` for this finding: 1 for a warning, 2 for "stuck". The
+        numbers are the exit statuses of monitoring plugins for warning and critical
     kind : kind of the finding, in a word
     ring, sidecar : name of the ring or sidecar; both are None for a finding about the host
     words : sentence about the finding
-    command : command that mends it; empty if no command does
+    command : command that mends what the finding reports; empty if no command does
     """
 
     status: Literal[1, 2]

@@ -11,11 +11,13 @@ import pyarrow as pa
 from shmring._shmring import same_columns
 from shmring.arrow.batches import has_views
 
-_WORK = 2_000_000  # nanoseconds that a request should take at most
+_WORK = 2_000_000  # most nanoseconds that the work on one request should take
 # Most batches of a request: with this many, the fixed cost of a request hardly counts.
 _MOST_BATCHES = 64
-MOST_BYTES = 1 << 20  # most bytes of joined answers; target for the bytes of answers to one request
-# Most bytes of an answer with which batches_wanted() may still return _MOST_BATCHES.
+# Bytes of answers, for two purposes: batches_wanted() aims at requests whose answers have so many
+# bytes together, and together() joins successive answers until they have so many.
+MOST_BYTES = 1 << 20
+# Most bytes of the answer to one batch for which batches_wanted() may return _MOST_BATCHES.
 SMALL = MOST_BYTES // _MOST_BATCHES
 
 
@@ -27,13 +29,13 @@ def slices(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:
 
 
 def batches_wanted(batches: int, nanoseconds: int, nbytes: int) -> int:
-    """Return how many batches a request should have.
+    """Return how many batches the next request should have, judged by the last request.
 
     Parameters
     ----------
     batches : number of batches of the last request
-    nanoseconds : time that these batches took
-    nbytes : bytes of their answers
+    nanoseconds : time that the last request took
+    nbytes : bytes of the answers to the last request
     """
     by_time = _WORK * batches // max(1, nanoseconds)
     by_bytes = MOST_BYTES * batches // max(1, nbytes)
@@ -122,7 +124,7 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Join batches of one schema to one batch; raise ValueError if they make none or several."""
     table = combined(pa.Table.from_batches(with_rows(batches)))
     parts = table.to_batches()
-    if len(parts) != 1:  # no rows, or more text than fits one array
+    if len(parts) != 1:  # 0 if there are no rows; several if the text does not fit one array
         raise ValueError(f"{table.num_rows} rows make {len(parts)} batches")
     return parts[0]
 
@@ -132,7 +134,8 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 _UNCHANGED = b"shmring.unchanged"
 
-# Fewest bytes of a request for which looking for unchanged columns costs less than copying them.
+# Requests with fewer bytes are answered with all columns, because copying the unchanged columns of
+# a small request costs less than looking for them.
 WORTH = 65_536
 
 
@@ -146,9 +149,15 @@ class Unchanged:
         self._metadata: dict[bytes, bytes] = {}
 
     def without(self, request: pa.RecordBatch, answer: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Return the answer without unchanged columns, listed in metadata; None if all changed."""
+        """Return the answer without its unchanged columns; None if it is to be sent whole.
+
+        The metadata of the returned batch list all columns of the answer: an unchanged column with
+        its name and its place in the request, a changed column as null.
+        """
+        # same_columns() exports the answer. pyarrow 18 to 22 crash when they export a column of
+        # type string_view or binary_view that was cast to this type.
         if answer.schema != self._seen[1] and has_views(answer.schema):
-            return None  # pyarrow 18 to 22 crash when they export views that were cast
+            return None
         seen = request.schema, answer.schema, same_columns(answer, request)
         if seen != self._seen:
             self._learn(*seen)

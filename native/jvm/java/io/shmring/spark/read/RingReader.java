@@ -62,7 +62,8 @@ public abstract class RingReader<T> implements PartitionReader<T> {
   /**
    * Takes the next messages; returns empty if no message came in time.
    *
-   * @throws EndOfStreamException if another consumer has reached the end marker
+   * @throws EndOfStreamException if another consumer of the branch has reached the end marker; if
+   *     this consumer reaches the marker, the lease contains the marker like a message
    */
   protected final Optional<Lease> take(Consumer consumer, int count, long millis)
       throws IOException {
@@ -74,7 +75,7 @@ public abstract class RingReader<T> implements PartitionReader<T> {
     }
   }
 
-  /** Takes the messages of the next batch, and counts them. End markers are left out. */
+  /** Returns the iterator's next messages for one batch, without end markers, and counts them. */
   protected final List<Message> next(Iterator<Message> from) {
     List<Message> taken = new ArrayList<>();
     while (taken.size() < columns.messagesPerBatch() && from.hasNext()) {
@@ -127,10 +128,10 @@ public abstract class RingReader<T> implements PartitionReader<T> {
   }
 
   /**
-   * Makes a branch of the reader's own, which is dropped with its only consumer.
+   * Makes a branch for one reader alone. The branch is dropped when its only consumer leaves.
    *
-   * @param start place where the branch begins; if messages there were overwritten, the branch
-   *     begins after them
+   * @param start position at which the branch begins; if messages from this position on were
+   *     overwritten, the branch begins after these messages
    */
   public static Consumer ownBranch(Ring ring, BranchOptions start, String who) {
     return ring.consumer("spark-" + UUID.randomUUID(), start.asExclusive().asEphemeral(), who);

@@ -12,7 +12,8 @@ final class RowInput extends Input {
   private final OfRows sent;
   // Projected row that is not written yet, perhaps because the last batch was full; null if none.
   private UnsafeRow next;
-  // Bytes of the last projected row plus the bytes retained for it until its answer comes.
+  // Bytes of the last projected row, plus the bytes that its OfRows retains until the row's answer
+  // comes.
   private long rowBytes;
 
   RowInput(Iterator<InternalRow> rows, OfRows sent) {
@@ -25,7 +26,7 @@ final class RowInput extends Input {
     return next != null || rows.hasNext();
   }
 
-  /** Projects a row, which is written before the rows that the iterator still has. */
+  /** Projects a row. The next call of fill() writes this row first, then the iterator's rows. */
   void send(InternalRow row) {
     next = sent.send(row);
     rowBytes = next.getSizeInBytes() + (long) sent.kept();
