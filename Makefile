@@ -285,9 +285,12 @@ sbom: $(VENV)/release ## after `make wheels`: the wheel's bill of materials, dis
 	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
 		--output-format JSON --output-file dist/shmring.cdx.json build/sbom/bin/python
 
-.PHONY: wheel-check
-wheel-check: $(VENV)/release docs ## make this machine's wheel, run README and the notebook from it where there is no compiler and no JDK
+.PHONY: wheel
+wheel: $(VENV)/release docs ## make this machine's wheel, in build/wheel-check/dist
 	@$(BIN)/python scripts/wheels.py build/wheel-check/dist build/wheel-check --here
+
+.PHONY: wheel-check
+wheel-check: wheel ## run README and the notebook from this machine's wheel where there is no compiler and no JDK
 	@$(BIN)/python scripts/release_check.py build/wheel-check/dist build/wheel-check --here
 
 .PHONY: release-check
