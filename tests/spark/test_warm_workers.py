@@ -66,7 +66,7 @@ def test_daemon_imports_pandas_without_a_thread(
     assert collected(spark, start) == [expected]
 
 
-def test_killed_task_ends_although_the_start_of_its_worker_hangs(
+def test_killed_tasks_end_although_the_start_of_their_workers_hangs(
     spark, set_option, new_workers, name, monkeypatch, tmp_path, start_job, until
 ):
     """The Python of the workers' daemon waits for a file as soon as it starts."""
@@ -77,7 +77,7 @@ def test_killed_task_ends_although_the_start_of_its_worker_hangs(
     )
     monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(tmp_path))
     set_option(FUNCTIONS, "on")
-    frame = spark.range(10, numPartitions=1).mapInArrow(lambda batches: batches, "id long")
+    frame = spark.range(10, numPartitions=2).mapInArrow(lambda batches: batches, "id long")
     cancel = start_job(frame)
     try:
         until(begun.exists, "the start of the daemon")
@@ -86,7 +86,7 @@ def test_killed_task_ends_although_the_start_of_its_worker_hangs(
         tracker = spark.sparkContext.statusTracker()
         (job,) = map(tracker.getJobInfo, tracker.getJobIdsForGroup(name))
         (stage,) = job.stageIds
-        until(lambda: tracker.getStageInfo(stage).numActiveTasks == 0, "the end of the task")
+        until(lambda: tracker.getStageInfo(stage).numActiveTasks == 0, "the end of the tasks")
     finally:
         marker.touch()
 

@@ -65,8 +65,10 @@ final class PythonRun implements WorkerClient.Control {
           + " there, or set spark.shmring.functions to off";
   // Paths of this host's Pythons that lack shmring.
   private static final Set<String> LACKING = ConcurrentHashMap.newKeySet();
-  // Pairs of a Python and an environment for which this process has asked Spark for a worker.
-  private static final Set<List<Object>> STARTED = ConcurrentHashMap.newKeySet();
+  // First start of a worker for each pair of a Python and an environment; counted down at its end.
+  private static final ConcurrentHashMap<List<Object>, CountDownLatch> STARTS =
+      new ConcurrentHashMap<>();
+  private static final CountDownLatch NO_START = new CountDownLatch(0);
   private static final Logger LOG = LoggerFactory.getLogger(PythonRun.class);
   private static final String SPARKS_DAEMON = "pyspark.daemon";
   // Words of an error that exchange.py raises.
@@ -126,18 +128,23 @@ final class PythonRun implements WorkerClient.Control {
   /**
    * Lets another thread start a worker, unless this process has started one in the function's
    * environment before. The start of the workers' daemon takes a second, and meanwhile the task
-   * makes its first batch. The started worker waits in Spark's pool for the task.
+   * makes its first batch. The started worker waits in Spark's pool for a task. Spark lets no task
+   * get a worker while the daemon starts, and ends that wait for no killed task.
    *
-   * @return a latch, counted down after the start; ask for no worker of the environment before
+   * @return a latch, counted down after the environment's first start; ask for no worker of the
+   *     environment before
    */
   CountDownLatch prepare() {
     Runner starter = new Starter();
-    if (LACKING.contains(starter.python())
-        || !STARTED.add(List.of(starter.python(), starter.variables()))) {
-      return new CountDownLatch(0);
+    CountDownLatch starting = new CountDownLatch(1);
+    CountDownLatch first =
+        LACKING.contains(starter.python())
+            ? NO_START
+            : STARTS.putIfAbsent(List.of(starter.python(), starter.variables()), starting);
+    if (first != null) {
+      return first;
     }
     usesRings = true;
-    CountDownLatch starting = new CountDownLatch(1);
     CompletableFuture.runAsync(
             () ->
                 starter.compute(
