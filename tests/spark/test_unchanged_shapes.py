@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -325,3 +326,27 @@ def test_plan_that_runs_with_large_types_after_it_ran_without(given, set_option)
     before = frame.collect()
     set_option("spark.sql.execution.arrow.useLargeVarTypes", True)
     assert frame.collect() == before
+
+
+def test_frame_that_is_collected_while_another_thread_generates_its_code(given, thread):
+    """The code of Spark's stage, which gives rows: collect() in the other thread generates it."""
+    for count in range(6):
+        columns = [f"id * {k} c{k}" for k in range(40)]
+        frame = given.spark.range(9, numPartitions=1).where(f"id > {count}").selectExpr(*columns)
+        stage = frame._jdf.queryExecution().executedPlan()
+        code, over = stage.doCodeGen()._2().body(), threading.Event()
+
+        def last_code(stage=stage, over=over):
+            code = stage.doCodeGen()
+            while not over.is_set():
+                code = stage.doCodeGen()
+            return code._2().body()
+
+        other = thread(last_code)
+        try:
+            table = frame.toArrow()
+        finally:
+            over.set()
+        assert other.outcome() == code
+        assert table.to_pylist() == [row.asDict() for row in frame.collect()]
+        assert table.num_rows == 8 - count

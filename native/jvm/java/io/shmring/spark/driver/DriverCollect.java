@@ -11,6 +11,7 @@ import java.io.OutputStream;
 import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.Optional;
+import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkException;
@@ -36,6 +37,7 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.util.Utils;
 import scala.Function0;
 import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
 import scala.runtime.BoxedUnit;
 
@@ -72,9 +74,11 @@ public final class DriverCollect {
   // driver's heap.
   private static final long MOST_INLINE_OF_ALL = 32 << 20;
 
-  /** Tag on a stage of Spark's; its value is the stage that {@link #generated} has made for it. */
-  private static final TreeNodeTag<WholeStageCodegenExec> GENERATED =
-      new TreeNodeTag<>("io.shmring.generated");
+  /** Tag on a stage of Spark's; its value has the stage that {@link #generated} made for it. */
+  private static final TreeNodeTag<Generated> GENERATED = new TreeNodeTag<>("io.shmring.generated");
+
+  /** A stage that writes batches, and the node below Spark's stage for which it was made. */
+  private record Generated(SparkPlan below, WholeStageCodegenExec stage) {}
 
   private final QueryExecution query;
   private final StructType schema;
@@ -209,19 +213,46 @@ public final class DriverCollect {
    * kept, so that the next collection of the same frame does not generate its code again.
    */
   private static SparkPlan generated(WholeStageCodegenExec stage) {
+    SparkPlan below = stage.child();
     synchronized (stage) { // several threads may collect one frame
       return stage
           .getTagValue(GENERATED)
           // Compare the child: a copy of a stage keeps the tag, but may have another child.
-          .filter(made -> made.child().children().head() == stage.child())
+          .filter(made -> made.below() == below)
           .getOrElse(
               () -> {
-                RowsToArrowExec end = new RowsToArrowExec(stage.child());
-                WholeStageCodegenExec made = new WholeStageCodegenExec(end, stage.codegenStageId());
+                RowsToArrowExec end = new RowsToArrowExec(copy(below));
+                Generated made =
+                    new Generated(below, new WholeStageCodegenExec(end, stage.codegenStageId()));
                 stage.setTagValue(GENERATED, made);
                 return made;
-              });
+              })
+          .stage();
     }
+  }
+
+  /**
+   * Returns a copy of a stage's nodes, whose tasks count in the metrics of the copied nodes. Nodes
+   * keep state while code is generated, such as the node above them, and another thread may generate
+   * the code of Spark's stage at the same time, for a collection of the same frame as rows.
+   */
+  private static SparkPlan copy(SparkPlan node) {
+    List<SparkPlan> children = CollectionConverters.asJava(node.children());
+    SparkPlan copy;
+    if (children.isEmpty()) {
+      IntStream places = IntStream.range(0, node.productArity());
+      copy = node.makeCopy(places.mapToObj(node::productElement).toArray());
+    } else {
+      List<SparkPlan> below =
+          node instanceof InputAdapter
+              ? children
+              : children.stream().map(DriverCollect::copy).toList();
+      copy = node.withNewChildrenInternal(CollectionConverters.asScala(below).toIndexedSeq());
+    }
+    copy.copyTagsFrom(node);
+    CollectionConverters.asJava(node.metrics())
+        .forEach((name, metric) -> copy.longMetric(name).metadata_$eq(metric.metadata()));
+    return copy;
   }
 
   private <T> BoxedUnit run(

@@ -1,13 +1,15 @@
 package io.shmring.spark.functions;
 
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
-import java.util.Optional;
-import java.util.stream.Stream;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodeBlock;
@@ -50,29 +52,15 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
   private static final String BATCH = ColumnarBatch.class.getName();
 
   private final ColumnarToRowExec rows;
-  // Name of the sink's variable in the generated code; empty if no sink copies columns.
-  private transient Optional<String> sink = Optional.empty();
 
   public ColumnsToRowsExec(SparkPlan child) {
     this.rows = new ColumnarToRowExec(child);
   }
 
   /**
-   * Returns the node of this class at or below `node`; empty if there is none. The search passes
-   * only filters, projections, and joins with broadcast rows: below them, each row of the stage is
-   * made from one row of the found node's columns, so that a sink can copy these columns.
-   */
-  static Optional<ColumnsToRowsExec> below(SparkPlan node) {
-    if (node instanceof ColumnsToRowsExec rows) {
-      return Optional.of(rows);
-    }
-    int place = place(node);
-    return place < 0 ? Optional.empty() : below(node.children().apply(place));
-  }
-
-  /**
-   * Returns the plan with a node of this class in place of Spark's ColumnarToRow, if {@link #below}
-   * will find the new node there; else the same plan.
+   * Returns the plan with a node of this class in place of Spark's ColumnarToRow, if only filters,
+   * projections and joins with broadcast rows stand above that node. Each row of the stage is then
+   * made from one row of that node's columns, so that a sink can copy the columns.
    */
   static SparkPlan in(SparkPlan node) {
     if (node instanceof ColumnarToRowExec rows) {
@@ -88,27 +76,51 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
   }
 
   /**
-   * Returns whether the column that has this id above `node` is the unchanged column that has this
-   * id in the node found by {@link #below}. A projection that masks a column gives the column's id
-   * to the value that it computes.
+   * Returns for each of a node's columns the number of the same column of the node of this class
+   * below it, from which the stage makes its rows; -1 if the stage makes the column, or there is no
+   * such node. Columns are found by their places, because a projection may give the id of a column
+   * to a value that it computes (masks of columns do), or to several columns.
    */
-  static boolean isPassedOn(SparkPlan node, ExprId column) {
+  static int[] passedOn(SparkPlan node) {
+    int[] numbers = new int[node.output().size()];
     if (node instanceof ColumnsToRowsExec) {
-      return true;
+      Arrays.setAll(numbers, i -> i);
+      return numbers;
     }
-    return made(node).noneMatch(each -> each.exprId().equals(column))
-        && isPassedOn(node.children().apply(place(node)), column);
+    Arrays.fill(numbers, -1);
+    int place = place(node);
+    if (place < 0) {
+      return numbers;
+    }
+    SparkPlan child = node.children().apply(place);
+    int[] below = passedOn(child);
+    if (node instanceof ProjectExec project) {
+      java.util.Map<ExprId, Integer> places = places(child.output());
+      List<NamedExpression> columns = CollectionConverters.asJava(project.projectList());
+      Arrays.setAll(numbers, i -> numberOf(columns.get(i), places, below));
+    } else {
+      // A filter gives the child's columns, a join those of the left side before those of the right.
+      int first = place == 0 ? 0 : node.children().head().output().size();
+      System.arraycopy(below, 0, numbers, first, below.length);
+    }
+    return numbers;
   }
 
-  /** Returns the columns that a node computes, or joins to the rows that it passes on. */
-  private static Stream<? extends NamedExpression> made(SparkPlan node) {
-    if (node instanceof BroadcastHashJoinExec join) {
-      return CollectionConverters.asJava(join.buildPlan().output()).stream();
+  private static int numberOf(
+      NamedExpression column, java.util.Map<ExprId, Integer> places, int[] below) {
+    Expression named = column instanceof Alias alias ? alias.child() : (Expression) column;
+    return named instanceof Attribute same ? below[places.get(same.exprId())] : -1;
+  }
+
+  /** Returns the place of each column; Spark, too, takes the first of several with one id. */
+  private static java.util.Map<ExprId, Integer> places(Seq<Attribute> columns) {
+    java.util.Map<ExprId, Integer> places = new HashMap<>();
+    int place = 0;
+    for (Attribute each : CollectionConverters.asJava(columns)) {
+      places.putIfAbsent(each.exprId(), place);
+      place++;
     }
-    return node instanceof ProjectExec project
-        ? CollectionConverters.asJava(project.projectList()).stream()
-            .filter(each -> !(each instanceof Attribute))
-        : Stream.of();
+    return places;
   }
 
   /** Returns the number of the child whose rows a node passes on; -1 if there is none. */
@@ -117,14 +129,6 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
       return join.streamedPlan() == join.left() ? 0 : 1;
     }
     return node instanceof FilterExec || node instanceof ProjectExec ? 0 : -1;
-  }
-
-  /**
-   * Sets the sink to which the code of the next doProduce() tells each batch and each row's number;
-   * empty for none.
-   */
-  void tell(Optional<String> sink) {
-    this.sink = sink;
   }
 
   @Override
@@ -212,9 +216,14 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
 
   @Override
   public String doProduce(CodegenContext context) {
-    Optional<String> told = sink;
-    sink = Optional.empty();
-    return told.map(name -> produced(context, name)).orElseGet(() -> rows.doProduce(context));
+    // Find the end of the stage. Each node above has set its child's parent just before.
+    CodegenSupport above = parent();
+    while (place((SparkPlan) above) >= 0) {
+      above = above.parent();
+    }
+    return above instanceof RowsToArrowExec end && end.copies()
+        ? produced(context, RowsToArrowExec.SINK)
+        : rows.doProduce(context);
   }
 
   /** Returns code that reads a column's value only where the stage needs the value. */

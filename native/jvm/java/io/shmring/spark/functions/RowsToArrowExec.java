@@ -6,7 +6,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
-import java.util.Optional;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.apache.spark.rdd.RDD;
@@ -45,7 +44,10 @@ import scala.jdk.javaapi.CollectionConverters;
  * way.) If the stage's code is not generated, this node gives the child's rows.
  */
 public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
-  private static final String SINK = RowSink.class.getName();
+  /** Name of the sink's variable in the generated code, in which no other name lacks a number. */
+  static final String SINK = "rowSink";
+
+  private static final String SINK_CLASS = RowSink.class.getName();
 
   // Columns that one method writes: the JVM does not compile a method of more than 8,000 bytes.
   private static final int COLUMNS_OF_METHOD = 16;
@@ -53,7 +55,8 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   private final SparkPlan child;
   private final Seq<Expression> computed;
   private CodegenSupport parent;
-  private transient String sink; // name of the sink's variable in the generated code
+  private transient int[] copied; // result of copied(); null before its first call
+  private transient AttributeSet used; // result of usedInputs(); null before its first call
 
   public RowsToArrowExec(SparkPlan child) {
     this(child, FunctionNode.seq(List.of()));
@@ -78,19 +81,15 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
 
   @Override
   public String doProduce(CodegenContext context) {
-    int[] copied = copied();
-    String columns = context.addReferenceObj("copied", copied, "int[]");
-    sink = // one sink, though the child may give rows at several places of the code
-        context.addMutableState(
-            SINK,
-            "sink",
-            name ->
-                "%1$s = new %2$s(%3$s); append(%1$s);".formatted(name, SINK, columns),
-            true,
-            true);
-    boolean copies = Arrays.stream(copied).anyMatch(column -> column >= 0);
-    ColumnsToRowsExec.below(child)
-        .ifPresent(rows -> rows.tell(copies ? Optional.of(sink) : Optional.empty()));
+    String columns = context.addReferenceObj("copied", copied(), "int[]");
+    // One sink, though the child may give rows at several places of the code. The name is fixed, and
+    // not kept in this node, because several threads may generate the code of one node.
+    context.addMutableState(
+        SINK_CLASS,
+        SINK,
+        name -> "%1$s = new %2$s(%3$s); append(%1$s);".formatted(name, SINK_CLASS, columns),
+        true,
+        false);
     return ((CodegenSupport) child).produce(context, this);
   }
 
@@ -101,37 +100,42 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
 
   /** Returns the columns whose values the code reads, to write them or to compute with them. */
   @Override
-  public AttributeSet usedInputs() {
-    int[] copied = copied();
-    List<Expression> used = new ArrayList<>(CollectionConverters.asJava(computed));
-    for (int i = 0; i < child.output().size(); i++) {
-      if (copied[i] < 0) {
-        used.add(child.output().apply(i));
+  public synchronized AttributeSet usedInputs() { // Spark calls this for each column
+    if (used == null) {
+      int[] copied = copied();
+      List<Expression> read = new ArrayList<>(CollectionConverters.asJava(computed));
+      List<Attribute> columns = CollectionConverters.asJava(child.output());
+      for (int i = 0; i < columns.size(); i++) {
+        if (copied[i] < 0) {
+          read.add(columns.get(i));
+        }
       }
+      used =
+          AttributeSet$.MODULE$.fromAttributeSets(
+              CollectionConverters.asScala(read.stream().map(Expression::references).toList()));
     }
-    return AttributeSet$.MODULE$.fromAttributeSets(
-        CollectionConverters.asScala(used.stream().map(Expression::references).toList()));
+    return used;
+  }
+
+  /** Returns whether the sink copies columns. */
+  boolean copies() {
+    return Arrays.stream(copied()).anyMatch(column -> column >= 0);
   }
 
   /**
    * Returns, for each column of the batches, the number of the column below the stage from which
    * the sink copies the values; -1 if the code writes the values.
    */
-  private int[] copied() {
-    List<ExprId> source =
-        ColumnsToRowsExec.below(child).map(rows -> ids(rows.output())).orElse(List.of());
-    List<ExprId> columns = ids(child.output());
-    List<DataType> types = types();
-    return IntStream.range(0, types.size())
-        .map(
-            i ->
-                i < columns.size()
-                        && isNumber(types.get(i))
-                        && source.contains(columns.get(i))
-                        && ColumnsToRowsExec.isPassedOn(child, columns.get(i))
-                    ? source.indexOf(columns.get(i))
-                    : -1)
-        .toArray();
+  private synchronized int[] copied() {
+    if (copied == null) {
+      int[] passed = ColumnsToRowsExec.passedOn(child);
+      List<DataType> types = types();
+      copied =
+          IntStream.range(0, types.size())
+              .map(i -> i < passed.length && isNumber(types.get(i)) ? passed[i] : -1)
+              .toArray();
+    }
+    return copied;
   }
 
   private static List<ExprId> ids(Seq<Attribute> columns) {
@@ -186,7 +190,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
           append(%s);
         }
         """
-        .formatted(computing, at, sink, bytes, writes, sink, sink);
+        .formatted(computing, at, SINK, bytes, writes, SINK, SINK);
   }
 
   /** Returns code that writes some of a row's cells. */
@@ -198,7 +202,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
       writes.append(
           "if (%s) {\n  %s.putNull(%d);\n} else {\n  %s\n}\n"
               .formatted(
-                  cells.get(i).isNull(), sink, i, write(types.get(i), sink, i, value, at)));
+                  cells.get(i).isNull(), SINK, i, write(types.get(i), i, value, at)));
     }
     return writes.toString();
   }
@@ -261,21 +265,21 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
 
   // CHANGE: edit this for a new type between Spark and Arrow
   /** Returns code that writes a value that is not null. */
-  private static String write(DataType type, String sink, int column, String value, String at) {
+  private static String write(DataType type, int column, String value, String at) {
     if (isBytes(type)) {
-      return "%s.putBytes(%d, %s);".formatted(sink, column, value);
+      return "%s.putBytes(%d, %s);".formatted(SINK, column, value);
     }
     if (!isNumber(type)) {
       return CodeGenerator.isPrimitiveType(type)
           ? "%s.put(%d, %s.valueOf(%s));"
-              .formatted(sink, column, CodeGenerator.boxedType(type), value)
-          : "%s.put(%d, %s);".formatted(sink, column, value);
+              .formatted(SINK, column, CodeGenerator.boxedType(type), value)
+          : "%s.put(%d, %s);".formatted(SINK, column, value);
     }
     return "%s.put%s(null, %s.values(%d) + %dL * %s, %s);"
         .formatted(
             Platform.class.getName(),
             CodeGenerator.primitiveTypeName(type),
-            sink,
+            SINK,
             column,
             type.defaultSize(),
             at,
