@@ -128,8 +128,11 @@ public final class RowSink extends GenericInternalRow {
     read = row;
   }
 
-  /** Copies the columns that the code has passed on, for the rows since the last call. */
-  private void copySelected() {
+  /**
+   * Copies the columns that the code has passed on, for the rows since the last call. The sink calls
+   * this before the code reads another batch; the code's caller calls it whenever the code stops.
+   */
+  public void copySelected() {
     for (int i = 0; pending > 0 && i < copied.length; i++) {
       flat[copied[i]].copy(
           batch.column(sources[copied[i]]), selected, pending, writer.rows() - pending);
@@ -216,15 +219,14 @@ public final class RowSink extends GenericInternalRow {
   public boolean end() {
     writer.added(rowBytes);
     whole = writer.isWhole();
-    boolean enough = isEnough();
     if (selected.length > 0) {
       selected[pending] = read;
       pending++;
-      if (enough || pending == selected.length) {
+      if (pending == selected.length) {
         copySelected();
       }
     }
-    return enough;
+    return isEnough();
   }
 
   public boolean isEnough() {

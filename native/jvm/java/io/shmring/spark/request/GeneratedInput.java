@@ -48,6 +48,7 @@ final class GeneratedInput extends Input {
         ended = true; // an iterator at its end must not run its code again
       }
     }
+    sink.copySelected();
   }
 
   @Override
