@@ -9,7 +9,8 @@ import inspect
 import os
 import random
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -54,9 +55,11 @@ OPTIONS: dict[str, list[Any]] = {
 pytestmark = pytest.mark.spark_version(since="4.3")
 
 
-def _frame(spark: Any, rng: random.Random, kind: str) -> DataFrame:
+def _frame(
+    spark: Any, rng: random.Random, kind: str, counts: Sequence[int] = (0, 1, 30, 150)
+) -> DataFrame:
     """The same columns each time, but for the type of the last one."""
-    count, partitions = rng.choice([0, 1, 30, 150]), rng.choice([1, 2, 3])
+    count, partitions = rng.choice(counts), rng.choice([1, 2, 3])
     (value,) = columns_of({"c": TYPES[kind]}, rng.choice(["none", "some", "all"]))
     return spark.range(count, numPartitions=partitions).selectExpr(
         "id", "if(id % 5 = 0, null, id / 4) a", "if(id % 7 = 1, null, string(id)) b", value
@@ -314,6 +317,124 @@ def test_query(spark, set_option, seed, live):
         return sorted(outcome(frame))
 
     compare(f"random {seed}", way, live=live)
+
+
+# --- columns that stages pass on ------------------------------------------------------------------
+
+PASSED_ON = (
+    *("tiny", "small", "number", "single", "half", "day", "time", "local"),
+    *("flag", "exact", "text"),
+)
+STORED = "spark.sql.inMemoryColumnarStorage.batchSize"
+OF_COLUMNS: dict[str, list[Any]] = {
+    ROWS: [7, 40, 10_000],
+    MOST_BYTES: [2000, 2**31 - 1],
+    ADAPTIVE: [True, False],
+    **{f"spark.sql.{form}.columnarReaderBatchSize": [16, 4096] for form in ("parquet", "orc")},
+    STORED: [16, 10_000],
+    "spark.sql.columnVector.offheap.enabled": [True, False],
+    "spark.sql.codegen.splitConsumeFuncByOperator": [True, False],
+}
+
+
+def _stored(frame: DataFrame, rng: random.Random, folder: Path) -> DataFrame:
+    """The frame's rows from a file, with the columns of its folders and the file's own, or from
+    memory, or from a function."""
+    form = rng.choice(["parquet", "parquet", "orc", "csv", "json", "cache", "function", "empty"])
+    kept = frame.selectExpr("*", "if(id % 4 = 0, null, int(id % 3)) p")
+    if form == "cache":
+        return kept.cache()
+    if form == "function":
+        return kept.mapInArrow(_by_value(rng.choice([_same, _cuts])), kept.schema)
+    if form == "empty":
+        form, kept = "parquet", kept.where("id < 0")
+    path = str(folder / str(len(list(folder.iterdir()))))
+    kept.write.format(form).partitionBy(*(["p"] if rng.random() < 0.5 else [])).save(path)
+    read = frame.sparkSession.read.format(form).schema(kept.schema).load(path)
+    if form == "parquet" and rng.random() < 0.5:
+        return read.selectExpr("*", "_metadata.row_index", "_metadata.file_block_start")
+    return read
+
+
+def _renamed(frame: DataFrame) -> DataFrame:
+    """The same columns under names of their own, the first of which is id."""
+    return frame.toDF("id", *(f"k{n}" for n in range(1, len(frame.columns))))
+
+
+def _passes(frame: DataFrame, rng: random.Random) -> DataFrame:
+    """Rows that are left out, and columns in other places, under other names, and twice."""
+    columns = [*rng.choices(frame.columns, k=rng.randrange(1, 7)), "id * 2 + 1", "-id"]
+    passing = ["id % 10 != 3", "id > 70", "id < 90", "coalesce(id % 4 != 0, true)", "id % 40 = 3"]
+    if rng.random() < 0.5:
+        frame = frame.where(rng.choice(passing))
+    columns = ["id", *rng.sample(columns, k=rng.randrange(len(columns)))]
+    return _renamed(frame.selectExpr(*columns))
+
+
+def _joins(frame: DataFrame, rng: random.Random) -> DataFrame:
+    """Joins with broadcast rows: each row gets some partners, none, or more than a batch takes."""
+    partners = frame.sparkSession.range(0, 300, 1, 1).selectExpr(
+        f"id % {rng.choice([3, 40, 400])} id", "id j"
+    )
+    few = functions.broadcast(partners.where("j % 3 != 1"))
+    other = functions.broadcast(frame.where("id % 3 = 0").selectExpr("id + 1 other", "id"))
+    joined = rng.choice(
+        [
+            lambda: frame.join(few, "id"),
+            lambda: frame.join(few, "id", "left"),
+            lambda: few.join(frame, "id", "right"),
+            lambda: frame.join(few, "id", "left_semi"),
+            lambda: frame.join(few, "id", "left_anti"),
+            lambda: frame.join(other.drop("other"), "id"),
+            lambda: frame.join(other.drop("id"), expr("id = other")),
+            lambda: frame.where("id % 5 = 0 or id in (select 3 * id from range(20))"),
+        ]
+    )()
+    return _renamed(joined)
+
+
+def _others(frame: DataFrame, rng: random.Random) -> DataFrame:
+    """Queries that end a stage, or make several rows of one."""
+    return rng.choice(
+        [
+            lambda: frame.union(frame.where("id > 9")),
+            lambda: frame.repartition(2, "id"),
+            lambda: _renamed(frame.selectExpr("*", "explode(sequence(0, id % 3))")),
+            lambda: _renamed(frame.withColumn("z", arrays("long", lambda x: x)("id"))),
+        ]
+    )()
+
+
+def _ends(frame: DataFrame, rng: random.Random) -> DataFrame:
+    same = arrays("long", lambda x: x)("id")
+    some = rng.sample(frame.columns, k=rng.randrange(len(frame.columns)))
+    return rng.choice(
+        [
+            lambda: frame.withColumn("z", same),
+            lambda: frame.select(*some, same, "id"),
+            lambda: frame.mapInArrow(_by_value(_same), frame.schema),
+        ]
+    )()
+
+
+@pytest.mark.parametrize(("seed", "live"), SEEDS)
+def test_columns_that_stages_pass_on(spark, set_option, tmp_path, seed, live):
+    rng = random.Random(seed)
+    for option, choices in OF_COLUMNS.items():
+        set_option(option, rng.choice(choices))
+    rows = _stored(_frame(spark, rng, rng.choice(PASSED_ON), (150, 400)), rng, tmp_path)
+    number = rng.randrange(1 << 30)
+
+    def way(switch: str) -> list[str]:
+        set_option(FUNCTIONS, switch)
+        steps = random.Random(number)
+        frame = _passes(rows, steps)
+        for _ in range(steps.randrange(4)):
+            frame = steps.choice([_passes, _joins, _others])(frame, steps)
+        return sorted(outcome(_ends(frame, steps)))
+
+    compare(f"columns passed on {seed}", way, live=live)
+    rows.unpersist()
 
 
 def _many(frame: DataFrame) -> dict[str, Callable[[], DataFrame]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ import pytest
 from direct import FLAT, FUNCTIONS, ROWS, columns_of, metrics_of, plan_of
 from pyspark.sql import DataFrame, Window, functions
 from pyspark.sql.functions import broadcast, col, expr
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import LongType, StructType
 from unchanged import (
     ADAPTIVE,
     MOST_BYTES,
@@ -212,6 +215,7 @@ def columns_that_stages_pass_on(s):
     same = {name: arrays("long", lambda x: x)(name) for name in ("n", "big")}
     partners = s.spark.range(700).selectExpr("(id * 7) % 400 n", "id m")
     few, many = broadcast(partners.where("m < 300")), broadcast(partners.where("n % 3 = 1"))
+    all_of_one = broadcast(partners.selectExpr("m - m + 7 n", "m"))
     file, orc = s.file(typed), s.file(typed.drop("local"), form="orc")
     return [
         *(frame.where("n % 10 != 3").withColumn("z", same["n"]) for frame in (file, orc)),
@@ -220,6 +224,7 @@ def columns_that_stages_pass_on(s):
         file.join(few, "n").withColumn("z", same["big"]),
         orc.join(many, "n", "left").withColumn("z", same["n"]),
         file.join(many, "n", "left_semi").select("day", same["n"]),
+        file.join(all_of_one, "n", "left").where("n < 9").select("day", "m", same["n"]),
     ]
 
 
@@ -246,6 +251,30 @@ def value_with_the_id_of_a_column(s):
     file = s.file(s.spark.range(30).selectExpr("id n"))
     same = arrays("long", lambda x: x)("n")
     return [masked(file).withColumn("z", same), masked(file.where("n > 3")).withColumn("z", same)]
+
+
+@case()
+def nulls_that_no_operator_above_reads(s):
+    """Spark makes rows of all columns of a function, and raises if one declared without nulls has
+    a null."""
+    one = s.spark.range(1)
+
+    def gives(values: list[Any], kind: pa.DataType, *, nullable: bool = False) -> DataFrame:
+        batch = pa.record_batch({"a": pa.array(values, kind), "b": range(len(values))})
+        schema = StructType().add("a", from_arrow_type(kind), nullable).add("b", LongType())
+        return one.mapInArrow(lambda batches: (batch for _ in batches), schema)
+
+    same = arrays("long", lambda x: x)("b").alias("z")
+    long, text = gives([1, None, 3], pa.int64()), gives(["x", None], pa.string())
+    exact = gives([Decimal(1), None], pa.decimal128(10, 2))  # Spark reads a null from this column
+    return [
+        long.where("b != 1").mapInArrow(lambda batches: batches, long.schema),
+        long.where("b >= 0").select("b", same),
+        text.withColumn("z", same),
+        text.where("b = 0").select("b", same),
+        exact.where("b >= 0").withColumn("z", same),
+        gives([1, None], pa.int64(), nullable=True).where("b >= 0").withColumn("z", same),
+    ]
 
 
 @case()

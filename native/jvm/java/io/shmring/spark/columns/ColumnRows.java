@@ -2,7 +2,10 @@ package io.shmring.spark.columns;
 
 import java.util.Arrays;
 import java.util.function.Function;
+import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.types.BinaryType;
@@ -11,6 +14,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Makes Spark's rows of columns. A row stores a binary as it stores a text. Spark's code copies the
@@ -25,11 +29,26 @@ public final class ColumnRows {
 
   public ColumnRows(StructType types) {
     this.types = types;
-    this.arrays = UnsafeProjection.create(types);
+    this.arrays = projection(types);
     this.views =
         Arrays.stream(types.fields()).anyMatch(ColumnRows::isBinary)
-            ? UnsafeProjection.create(texts(types))
+            ? projection(texts(types))
             : arrays;
+  }
+
+  /**
+   * Returns a projection that reads columns without nulls without a test, as Spark's own nodes do: a
+   * null there is an error. UnsafeProjection.create(StructType) takes all columns for nullable.
+   */
+  private static UnsafeProjection projection(StructType types) {
+    StructField[] fields = types.fields();
+    return UnsafeProjection.create(
+        CollectionConverters.asScala(
+                IntStream.range(0, fields.length)
+                    .<Expression>mapToObj(
+                        i -> new BoundReference(i, fields[i].dataType(), fields[i].nullable()))
+                    .toList())
+            .toList());
   }
 
   private static StructType texts(StructType types) {

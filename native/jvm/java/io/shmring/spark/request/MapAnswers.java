@@ -183,6 +183,15 @@ public class MapAnswers implements AnswerHandler, OfRows {
     }
 
     /**
+     * Lets rows be made of a piece that is not as declared, because Spark makes rows of all pieces
+     * and raises where it cannot read a value, even if no operator above needs that value.
+     */
+    @Override
+    public Optional<StructType> onlyRows() {
+      return isDeclared ? Optional.empty() : Optional.of(output);
+    }
+
+    /**
      * Returns the columns with the declared types. If the piece has other types, reads it as Spark
      * does, with Spark's errors.
      */
