@@ -35,7 +35,12 @@ VALUES = 100_000  # rows of a udf, which Python calls for each of them
 COLUMNS, BROAD = 100, 100_000  # columns, and rows of so many
 # Below functions of each kind, and below pandas_udf alone.
 SHAPES = ("scan", "expression", "filter", "rows made", "join", "shuffle")
-MORE = ("sort", "aggregate", "window", "union", "limit", "generate", "AQE reader", "cached table")
+# Filters that pass one row of so many, and other shapes.
+PASSING = {"filter of 10 %": 10, "filter of 1 %": 100}
+MORE = (
+    *PASSING,
+    *("sort", "aggregate", "window", "union", "limit", "generate", "AQE reader", "cached table"),
+)
 KINDS = ("pandas_udf", "arrow_udf", "udf", "chain of pandas_udf", "mapInArrow")
 ONE_OF = ("pandas_udf of one of 100 columns", "pandas_udf of one of 300 bytes")
 # How many times as fast as Spark's own.
@@ -53,6 +58,7 @@ WANTED = {
     "mapInArrow above filter": 2.2,
     "mapInArrow above join": 1.8,
     **dict.fromkeys(ONE_OF, 1.0),
+    **{f"pandas_udf above {shape}": 1.0 for shape in PASSING},
 }
 ABOVE = "pandas_udf above "
 WANTED_OF_NEW = {
@@ -74,6 +80,7 @@ def _shapes(job: Job, count: int) -> dict[str, Any]:
         "scan": scan,
         "expression": scan,  # the function takes an expression over the columns
         "filter": scan.where("orderkey % 10 != 3"),
+        **{shape: scan.where(f"orderkey % {rows} = 3") for shape, rows in PASSING.items()},
         "rows made": rows,
         "join": scan.join(small.hint("broadcast"), "partkey"),
         "shuffle": scan.repartition(WORKERS, "partkey"),
