@@ -132,8 +132,8 @@ def _minor(version: str) -> tuple[int, ...]:
 
 
 @functools.cache
-def _spark() -> tuple[int, ...]:
-    return _minor(metadata.version("pyspark")) if find_spec("pyspark") else (0,)
+def _installed(package: str) -> tuple[int, ...]:
+    return _minor(metadata.version(package)) if find_spec(package) else (0,)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -143,21 +143,25 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         # PySpark says so of every pandas that is newer than itself, and works.
         ignored = "ignore:PySpark does not yet fully support pandas"
         item.add_marker(pytest.mark.filterwarnings(ignored))
-        if _spark() < (4, 2):
+        if _installed("pyspark") < (4, 2):
             # PySpark leaves it to the garbage collector to close the socket of a collect().
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket"))
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that are for other versions of Spark than the installed one."""
-    others = [
-        item
-        for item in items
-        for mark in item.iter_markers("spark_version")
-        if not _minor(mark.kwargs.get("since", "0"))
-        <= _spark()
+def _is_for_others(item: pytest.Item) -> bool:
+    """Whether a test is for other versions of Spark or pandas than the installed ones."""
+    return any(
+        not _minor(mark.kwargs.get("since", "0"))
+        <= _installed(package)
         < _minor(mark.kwargs.get("before", "99"))
-    ]
+        for name, package in (("spark_version", "pyspark"), ("pandas_version", "pandas"))
+        for mark in item.iter_markers(name)
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that are for other versions."""
+    others = [item for item in items if _is_for_others(item)]
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]

@@ -37,6 +37,8 @@ from shmring.spark.exchange import TaskData
 from shmring.spark.tracebacks import _seeming_sparks, leave_out_of_errors
 
 pytestmark = pytest.mark.spark_version(since="4.3")
+# Tests of frames: Spark's own code makes those of other versions.
+of_pandas_2 = pytest.mark.pandas_version(before="3")
 
 MAP = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
 HELPERS = (
@@ -208,6 +210,7 @@ def patient(monkeypatch):
     monkeypatch.setattr(waiting, "_PATIENCE", float("inf"))
 
 
+@of_pandas_2
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("kind", UDFS)
 def test_groups_are_converted_together_and_so_are_answers(kind):
@@ -222,6 +225,7 @@ def _of_text(value):
     return lambda frame: pd.DataFrame({"v": [value]})
 
 
+@of_pandas_2
 @pytest.mark.parametrize(
     ("batches", "settings"),
     [
@@ -252,6 +256,7 @@ def test_groups_that_cannot_be_joined_are_left_to_spark(batches, settings):
     assert outcome in ([len(batches)] * 2, "OutOfBoundsDatetime", "ArrowInvalid")
 
 
+@of_pandas_2
 @pytest.mark.usefixtures("patient")
 def test_answers_of_other_dtypes_are_converted_alone():
     def function(frame):

@@ -34,7 +34,10 @@ from joined import (
 )
 from pyspark.sql.conversion import PandasToArrowConversion
 
-pytestmark = pytest.mark.spark_version(since="4.3")
+pytestmark = [
+    pytest.mark.spark_version(since="4.3"),
+    pytest.mark.pandas_version(before="3"),  # Spark's own code makes the frames of others
+]
 
 SOME = 300  # in the quick tests
 LONG = int(os.environ.get("SHMRING_RANDOM_GROUPS", "3000"))
