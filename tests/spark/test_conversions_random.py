@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyspark.sql.conversion
 import pyspark.sql.types as sql
 import pytest
 from joined import (
@@ -32,7 +33,6 @@ from joined import (
     describe,
     places,
 )
-from pyspark.sql.conversion import PandasToArrowConversion
 
 pytestmark = [
     pytest.mark.spark_version(since="4.3"),
@@ -289,7 +289,9 @@ def _fitting(rng, values):
     for returned in rng.sample(RETURNED, rng.choice([1, 8])):
         schema = sql.StructType().add("c", returned)
         with contextlib.suppress(Exception):
-            PandasToArrowConversion.convert([values], schema, timezone="UTC", arrow_cast=True)
+            pyspark.sql.conversion.PandasToArrowConversion.convert(
+                [values], schema, timezone="UTC", arrow_cast=True
+            )
             break
     return returned
 
