@@ -10,8 +10,10 @@ import java.util.Map;
  * runs only every few seconds. One thread at a time may use an object.
  */
 final class TaskCounts implements Counters {
-  // Time between two updates of the metrics. A task that counts nothing more makes none.
-  private static final long INTERVAL_NS = 10_000_000;
+  // Number of updates at the beginning, between which no time has to pass: a task whose next node is
+  // slow may give few batches, and no more for minutes.
+  private static final int AT_ONCE = 16;
+  private static final long INTERVAL_NS = 10_000_000; // least time between two later updates
   private static final long NOTHING = -1;
 
   private static final class Sum {
@@ -21,7 +23,8 @@ final class TaskCounts implements Counters {
   private final FunctionTask.Metrics metrics;
   private final Map<String, Sum> sums = new HashMap<>();
   private long largest; // bytes of the largest request
-  private long updated = System.nanoTime() - INTERVAL_NS; // so that the first batch is shown at once
+  private int updates;
+  private long updated; // time of the last update
 
   TaskCounts(FunctionTask.Metrics metrics) {
     this.metrics = metrics;
@@ -39,23 +42,28 @@ final class TaskCounts implements Counters {
     largest = Math.max(largest, bytes);
   }
 
-  /** Updates the metrics if the last update is long enough ago. */
+  /** Updates the metrics for each of the first batches, and later at intervals. */
   void updateAtTimes() {
-    if (System.nanoTime() - updated >= INTERVAL_NS) {
+    if (updates < AT_ONCE || System.nanoTime() - updated >= INTERVAL_NS) {
       update();
     }
   }
 
   /** Adds all that was counted to the metrics. */
   void update() {
-    updated = System.nanoTime();
-    sums.forEach(
-        (name, sum) -> {
-          if (sum.more != NOTHING) {
-            metrics.add(name, sum.more);
-            sum.more = NOTHING;
-          }
-        });
+    boolean isMore = false;
+    for (Map.Entry<String, Sum> each : sums.entrySet()) {
+      Sum sum = each.getValue();
+      if (sum.more != NOTHING) {
+        metrics.add(each.getKey(), sum.more);
+        sum.more = NOTHING;
+        isMore = true;
+      }
+    }
+    if (isMore) {
+      updates++;
+      updated = System.nanoTime();
+    }
     if (largest > 0) {
       metrics.sent(largest);
     }
