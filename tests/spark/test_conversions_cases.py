@@ -75,7 +75,8 @@ def test_names_that_a_function_changes_in_place_are_those_of_its_own_frame():
         frame.columns.values[1] = "changed"
         return pd.DataFrame({"seen": [f"{before} {[*frame.columns]}"]})
 
-    compare_frames(renamed, SEEN)
+    for _ in range(2):  # the second task knows the layout of the frame
+        compare_frames(renamed, SEEN)
 
 
 # --- values and frames that a function keeps ------------------------------------------------------

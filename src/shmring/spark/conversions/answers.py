@@ -85,7 +85,8 @@ class _Answers(Waiting):
         arrays: list[Any] = []
         for _, run in groupby(chunks, self._storage):
             values = self._merged(column, [*run])
-            array = in_arrow(values, column[0].dataType, self._large)
+            is_usual = has_usual_options()
+            array = in_arrow(values, column[0].dataType, self._large) if is_usual else None
             if array is None:
                 series = pd.Series(values, dtype=values.dtype, copy=False)
                 array = self._convert([series], column, arrow_cast=arrow_cast).column(0)
@@ -109,7 +110,7 @@ class _Answers(Waiting):
 
     @abstractmethod
     def _merged(self, column: types.StructType, chunks: list[Any]) -> Any:
-        """Join chunks that pandas stores in the same way to one numpy array or one series."""
+        """Join chunks that pandas stores in the same way to one numpy array."""
 
 
 class FrameAnswers(_Answers):
@@ -231,4 +232,4 @@ class ValueAnswers(_Answers):
         if len(chunks) > 1 and series.dtype != pd.Series(chunks[0][0]).dtype:
             raise TypeError
         times = [repeated for values, repeated in chunks for _ in values]
-        return series if max(times) == 1 else series.repeat(times)
+        return series._values if max(times) == 1 else series._values.repeat(times)

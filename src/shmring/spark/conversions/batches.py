@@ -18,7 +18,7 @@ import pyspark.sql.types as types
 from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
 
 from shmring.spark.conversions.columns import in_arrow, in_pandas
-from shmring.spark.conversions.frames import BlockManager, Layouts, has_usual_options
+from shmring.spark.conversions.frames import BlockManager, framed, has_usual_options
 from shmring.spark.sparks_code import copied
 
 # Modules and classes as Any, because stubs lack names.
@@ -36,9 +36,6 @@ def by_blocks(sparks: FunctionType, variables: Mapping[str, Any]) -> FunctionTyp
 
 class _ToPandas:
     """Makes frames."""
-
-    def __init__(self) -> None:
-        self._layouts = Layouts()
 
     def to_pandas(self, batch: Any, **options: Any) -> list[Any]:
         """Convert a batch as ArrowBatchTransformer does."""
@@ -64,7 +61,7 @@ class _ToPandas:
             (frame,) = _batches.to_pandas(whole, **options)
             return [frame._mgr.iget_values(number) for number in range(len(places))]
 
-        return self._layouts.frame(
+        return framed(
             batch.schema,
             in_pandas(arrays, sparks),
             lambda: _batches.to_pandas(batch, **options)[0],

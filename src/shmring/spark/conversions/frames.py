@@ -40,7 +40,10 @@ _STEADY = (
     *(types.TimestampType, types.TimestampNTZType, types.DecimalType, types.DayTimeIntervalType),
 )
 _MOST_VARIANTS = 16  # most frames of all rows of a request: one for each set of columns with nulls
-_MOST_LAYOUTS = 16  # most layouts remembered: one for each combination of names and dtypes
+_MOST_LAYOUTS = 64  # most layouts remembered: one for each combination of names and dtypes
+# Names and blocks of Spark's frames, by names or schema, and dtypes. They stay for all tasks of the
+# worker: to let pandas make a frame of ten columns takes a millisecond.
+_layouts: dict[Any, tuple[Any, list[Any]]] = {}
 
 # Free a large block: from then on glibc keeps up to 16 MB that are free. Otherwise it returns the
 # memory of each batch to the kernel, and page faults take a fifth of a conversion's time.
@@ -68,9 +71,8 @@ class Unjoinable(Exception):
 class JoinedRows:
     """The rows of several groups, converted together."""
 
-    def __init__(self, batch: Any, rows: Sequence[int], settings: Any, layouts: Layouts) -> None:
+    def __init__(self, batch: Any, rows: Sequence[int], settings: Any) -> None:
         self.rows = rows
-        self._layouts = layouts
         self._names: list[str] = batch.schema.names
         ends: Any = np.cumsum(rows)
         self._ends: list[int] = ends.tolist()
@@ -121,7 +123,7 @@ class JoinedRows:
                 raise Unjoinable
             columns = [self._column(place, group) for place in places]
             names = tuple([self._names[place] for place in places])
-            whole = self._layouts.frame(
+            whole = framed(
                 names,
                 columns,
                 lambda: pd.concat([self._series(place, group) for place in places], axis=1),
@@ -160,25 +162,18 @@ def _converted(batch: Any, settings: Any) -> list[Any]:
     return sparks(range(batch.num_columns)) if extends else in_pandas(batch.columns, sparks)
 
 
-class Layouts:
-    """Remembers the blocks that Spark's frames have for some sets of dtypes."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, tuple[Any, list[Any]]] = {}
-
-    def frame(self, names: Any, columns: Sequence[Any], make: Callable[[], Any]) -> Any:
-        """Make the frame of some columns; call `make` for the first with these names and dtypes."""
-        key = names, *[values.dtype for values in columns]
-        layout = self._known.get(key)
-        if layout is not None:
-            return _filled(*layout, columns)
-        frame = make()
-        if len(self._known) < _MOST_LAYOUTS:
-            blocks: list[Any] = [
-                (type(each), each.dtype, each.mgr_locs) for each in frame._mgr.blocks
-            ]
-            self._known[key] = _copied(frame.columns), blocks
-        return frame
+def framed(names: Any, columns: Sequence[Any], make: Callable[[], Any]) -> Any:
+    """Make the frame of some columns; call `make` for the first with these names and dtypes."""
+    key = names, *[values.dtype for values in columns]
+    layout = _layouts.get(key)
+    if layout is not None:
+        return _filled(*layout, columns)
+    frame = make()
+    if len(_layouts) == _MOST_LAYOUTS:
+        _layouts.clear()
+    blocks: list[Any] = [(type(each), each.dtype, each.mgr_locs) for each in frame._mgr.blocks]
+    _layouts[key] = _copied(frame.columns), blocks
+    return frame
 
 
 def _values_cutter(values: Any) -> Callable[[int, int], Any]:

@@ -16,7 +16,6 @@ from typing import Any
 from shmring.spark.conversions.answers import FrameAnswers, ValueAnswers
 from shmring.spark.conversions.frames import (
     JoinedRows,
-    Layouts,
     Unjoinable,
     has_usual_options,
     window_cutter,
@@ -32,7 +31,6 @@ class _Groups(ABC):
     def __init__(self, sparks: Any, variables: Mapping[str, Any]) -> None:
         self._sparks = sparks
         self._settings = variables["runner_conf"]
-        self._layouts = Layouts()
 
     def __call__(self, partition: int, data: Iterator[Any]) -> Iterator[Any]:
         if not isinstance(data, TaskData):
@@ -75,9 +73,7 @@ class _Groups(ABC):
             raise Unjoinable
         if request.converted is None:
             request.converted = False  # stays if the next line fails: other groups do not retry
-            request.converted = JoinedRows(
-                request.batch, request.rows, self._settings, self._layouts
-            )
+            request.converted = JoinedRows(request.batch, request.rows, self._settings)
         if not request.converted:
             raise Unjoinable
         return request.converted, part.index
