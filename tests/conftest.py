@@ -224,10 +224,10 @@ def _sort(items: list[pytest.Item]) -> None:
     """
     ranks: dict[Path, int] = {}
     for item in items:
-        of_spark, kills, alone = (
-            item.get_closest_marker(mark) is not None for mark in ("spark", "kill", "alone")
+        of_spark, kills, slow, alone = (
+            item.get_closest_marker(mark) is not None for mark in ("spark", "kill", "slow", "alone")
         )
-        rank = 4 * alone + 2 * of_spark + kills
+        rank = 4 * alone + 2 * of_spark + (kills or slow)
         ranks[item.path] = max(rank, ranks.get(item.path, 0))
     items.sort(key=lambda item: (-ranks[item.path], item.get_closest_marker("alone") is None))
 
