@@ -14,7 +14,7 @@ from direct import FLAT, FUNCTIONS, ROWS, columns_of, metrics_of, plan_of
 from pyspark.sql import DataFrame, Window, functions
 from pyspark.sql.functions import broadcast, col, expr
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import ArrayType, LongType, StructType
 from unchanged import (
     ADAPTIVE,
     MOST_BYTES,
@@ -265,6 +265,7 @@ def nulls_that_no_operator_above_reads(s):
         return one.mapInArrow(lambda batches: (batch for _ in batches), schema)
 
     same = arrays("long", lambda x: x)("b").alias("z")
+    lists = arrays(ArrayType(LongType(), containsNull=False), _nulls())
     long, text = gives([1, None, 3], pa.int64()), gives(["x", None], pa.string())
     exact = gives([Decimal(1), None], pa.decimal128(10, 2))  # Spark reads a null from this column
     return [
@@ -273,8 +274,15 @@ def nulls_that_no_operator_above_reads(s):
         text.withColumn("z", same),
         text.where("b = 0").select("b", same),
         exact.where("b >= 0").withColumn("z", same),
+        long.selectExpr("a + b", "b").limit(1),
+        long.limit(2),
+        one.where("id < 5").select(lists("id").alias("z")).selectExpr("size(z)"),
         gives([1, None], pa.int64(), nullable=True).where("b >= 0").withColumn("z", same),
     ]
+
+
+def _nulls() -> Any:
+    return lambda x: pa.array([[1, None]] * len(x), pa.list_(pa.int64()))
 
 
 @case()

@@ -20,26 +20,44 @@ public final class RowColumns implements AutoCloseable {
   // Columns given out: a slice of `root`, and not `root` itself, because Spark's ColumnarToRow
   // closes the columns that it has read.
   private Optional<VectorSchemaRoot> given = Optional.empty();
+  // Error of the row after the columns returned last; null if there was none.
+  private RuntimeException failure;
 
   public RowColumns(Schema schema, BufferAllocator allocator) {
     this.root = VectorSchemaRoot.create(schema, allocator);
     this.writer = new RootWriter(root);
   }
 
+  /** Returns whether the next call of {@link #next} raises the error of a row. */
+  public boolean hasFailed() {
+    return failure != null;
+  }
+
   /**
-   * Returns the columns of the next rows, which are valid until the next call.
+   * Returns the columns of the next rows, which are valid until the next call. A row that cannot be
+   * made ends the columns, and the next call raises the row's error: a limit may need no more rows.
    *
    * @param rows the next rows: at least one
    * @param made a function that turns each row into the row to write
    */
   public ColumnarBatch next(
       Iterator<InternalRow> rows, Function<InternalRow, UnsafeRow> made) {
+    if (hasFailed()) {
+      throw failure;
+    }
     given.ifPresent(VectorSchemaRoot::close);
     writer.reset(MOST_BYTES);
-    do {
-      UnsafeRow row = made.apply(rows.next());
-      writer.write(row, row.getSizeInBytes());
-    } while (rows.hasNext() && writer.rows() < MOST_ROWS && writer.room() > 0);
+    try {
+      do {
+        UnsafeRow row = made.apply(rows.next());
+        writer.write(row, row.getSizeInBytes());
+      } while (rows.hasNext() && writer.rows() < MOST_ROWS && writer.room() > 0);
+    } catch (RuntimeException error) {
+      failure = error;
+      if (writer.rows() == 0) {
+        throw error;
+      }
+    }
     writer.finish();
     given = Optional.of(root.slice(0, writer.rows()));
     return FlatColumn.batch(given.get());

@@ -475,7 +475,8 @@ public final class AnsweredBatches implements AutoCloseable {
 
       @Override
       ColumnarBatch find() {
-        if (closed || !results.hasNext()) {
+        boolean isDone = !results.hasNext() && ofRows.filter(RowColumns::hasFailed).isEmpty();
+        if (closed || isDone) {
           piece = AnsweredBatches.this.next().orElse(null);
         }
         if (piece == null) {

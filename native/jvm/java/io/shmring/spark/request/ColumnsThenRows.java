@@ -75,9 +75,12 @@ public final class ColumnsThenRows implements AnswerHandler {
     return now().columns(piece);
   }
 
+  /** Lets rows also be made of a piece with forbidden nulls, as {@link MapAnswers.OfPython} does. */
   @Override
   public Optional<StructType> onlyRows() {
-    return now() == columns ? Optional.empty() : Optional.of(types);
+    return now() == columns && !columns.hasForbiddenNulls()
+        ? Optional.empty()
+        : Optional.of(types);
   }
 
   @Override

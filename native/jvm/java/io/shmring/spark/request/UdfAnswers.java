@@ -35,6 +35,7 @@ public abstract class UdfAnswers implements AnswerHandler {
   // Vectors of unanswered requests, oldest first; empty if results may lag.
   private final ArrayDeque<Vectors> due = new ArrayDeque<>();
   private int answered; // number of answered rows of the oldest request
+  private boolean hasForbiddenNulls; // whether the last piece has nulls where its type has none
 
   /**
    * @param isOfSidecar whether a sidecar answers. Its results are checked here for nulls where the
@@ -79,9 +80,13 @@ public abstract class UdfAnswers implements AnswerHandler {
     if (answered > due.element().rows()) {
       return Optional.of(miscount());
     }
-    return isOfSidecar
-        ? nulls.objection(piece.getFieldVectors())
-        : Optional.empty();
+    Optional<String> objection = nulls.objection(piece.getFieldVectors());
+    hasForbiddenNulls = objection.isPresent();
+    return isOfSidecar ? objection : Optional.empty();
+  }
+
+  final boolean hasForbiddenNulls() {
+    return hasForbiddenNulls;
   }
 
   @Override
