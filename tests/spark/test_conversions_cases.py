@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import random
 import threading
 import weakref
@@ -227,6 +228,15 @@ def test_dates_of_other_types_become_what_spark_makes_of_them():
         return pd.DataFrame({"d": [days[frame["k"][0] % 4], None]}, dtype=object)
 
     compare_frames(function, {"d": "date"})
+
+
+def test_error_is_sparks_if_several_columns_are_at_fault():
+    def function(frames):
+        return (pd.DataFrame({"a": [np.nan] * 2, "b": [decimal.Decimal(1)] * 2}) for _ in frames)
+
+    udf = function, _schema({"a": "string", "b": "boolean"}), None, {}
+    large = {"spark.sql.execution.arrow.useLargeVarTypes": "true"}
+    compare_batches(MAPS, [udf], BATCHES, {**SETTINGS, **large})
 
 
 # --- options of pandas ----------------------------------------------------------------------------

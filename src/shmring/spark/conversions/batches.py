@@ -9,6 +9,7 @@ directly, while Spark first makes a mask of nulls. Spark converts everything els
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
@@ -74,13 +75,14 @@ class _ToArrow:
     @staticmethod
     def convert(data: Sequence[Any], schema: types.StructType, **settings: Any) -> Any:
         """Convert results as PandasToArrowConversion does."""
-        if not has_usual_options():
-            return _arrays.convert(data, schema, **settings)
-        arrays = [
-            _array(column, field, settings)
-            for column, field in zip(data, schema.fields, strict=False)
-        ]
-        return _pa.RecordBatch.from_arrays(arrays, schema.names)
+        if has_usual_options():
+            with suppress(Exception):  # Spark raises its own error
+                arrays = [
+                    _array(column, field, settings)
+                    for column, field in zip(data, schema.fields, strict=False)
+                ]
+                return _pa.RecordBatch.from_arrays(arrays, schema.names)
+        return _arrays.convert(data, schema, **settings)
 
 
 def _array(column: Any, field: types.StructField, settings: Mapping[str, Any]) -> Any:
