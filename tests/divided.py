@@ -9,18 +9,19 @@ from xdist.scheduler import LoadFileScheduling
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
-LAST = "gw3"
+APART = {"gw3", "gw4"}
 
 
 class SparksApart(LoadFileScheduling):
-    """Three workers begin with Spark's files; the fourth takes these when there are no others.
+    """Three workers begin with Spark's files; the others take these when there are no others.
 
     A worker that has one of them starts a JVM, which takes twenty seconds of CPU to get warm.
     """
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        for file in self.workqueue:
-            if file.startswith(("tests/spark/", "tests/jvm/")) != (node.gateway.id == LAST):
-                self.workqueue.move_to_end(file, last=False)
-                break
+        if node.gateway.id in APART:
+            for file in self.workqueue:
+                if not file.startswith(("tests/spark/", "tests/jvm/")):
+                    self.workqueue.move_to_end(file, last=False)
+                    break
         super()._assign_work_unit(node)

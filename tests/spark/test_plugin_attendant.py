@@ -20,6 +20,8 @@ import shmring
 from shmring.sidecars.rings import Staff, serving
 from shmring.sidecars.wire import request_ring_name
 
+pytestmark = pytest.mark.slow
+
 
 class Attendant:
     """The process, with the pipe that stands for the executor."""
