@@ -31,17 +31,19 @@ pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
 class Driver:
     """A Spark application in processes of its own."""
 
-    def __init__(self, *arguments):
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "exactly_once.py"), *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
+    def __init__(self, errors, *arguments):
+        self._errors = errors
+        with errors.open("a") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, str(HERE / "exactly_once.py"), *map(str, arguments)],
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+                start_new_session=True,
+            )
 
     def expect(self, line):
-        assert self.process.stdout.readline().strip() == line
+        assert self.process.stdout.readline().strip() == line, self._errors.read_text()
 
     def kill(self):
         """The Python program and the JVM, both at once."""
@@ -52,11 +54,11 @@ class Driver:
 
 
 @pytest.fixture
-def drive(cluster, until):
+def drive(cluster, until, tmp_path):
     started = []
 
     def start(*arguments):
-        started.append(Driver(cluster.url, *arguments))
+        started.append(Driver(tmp_path / "errors", cluster.url, *arguments))
         started[-1].expect("ready")
         return started[-1]
 

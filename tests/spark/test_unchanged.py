@@ -322,7 +322,7 @@ def test_workers_write_logs(spark, frame, set_option):
     few = frame.limit(3).coalesce(1)
     calls = {
         "batches": few.mapInArrow(writing("batches"), frame.schema),
-        "value": few.select(functions.udf(writing("value"))("text")),
+        "value": few.select(functions.udf(writing("value"), useArrow=True)("text")),
         "frame": few.groupBy("id").applyInPandas(writing("frame"), frame.schema),
     }
     for call in calls.values():
