@@ -78,13 +78,20 @@ def _equip() -> None:
     """
     # Import in the worker, as Spark does: the import may start threads, which no fork copies.
     worker: Any = import_module("pyspark.worker")
+    daemon: Any = pyspark.daemon
     imports = _imports
     main, setup_spark_files = worker.main, worker.setup_spark_files
     stream: warm.Received | None = None
 
+    # CHANGE: edit this for a new version of Spark
+    def set_main(to: Any) -> None:
+        worker.main = to
+        if hasattr(daemon, "worker_main"):  # Spark 4.1 looks main() up when the daemon starts
+            daemon.worker_main = to
+
     def first_main(infile: Any, outfile: Any) -> None:
         nonlocal stream
-        worker.main = main
+        set_main(main)
         stream = warm.Received(infile.raw, _received)
         main(io.BufferedReader(stream, _BUFFER_BYTES), outfile)
 
@@ -106,7 +113,7 @@ def _equip() -> None:
 
         np.random.seed()  # otherwise all workers would share the daemon's random state
     if imports is not None or _received:
-        worker.main = first_main
+        set_main(first_main)
     worker.setup_spark_files = first_setup_spark_files
 
 
