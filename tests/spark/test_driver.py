@@ -142,6 +142,7 @@ IN_RESULTS: dict[str, Case] = {
     "filtered": lambda spark: typed(spark, 50).where("big < 0"),
     "one row in many partitions": lambda spark: spark.range(1).repartition(20),
     "no partitions": lambda spark: spark.createDataFrame([], "a int, b string"),
+    "one row without a source": lambda spark: spark.sql("select 1 a, rand(3) b"),
     "a command": lambda spark: spark.sql("show databases"),
     "a local relation": lambda spark: spark.createDataFrame(
         [(1, "x"), (2, None)], "a int, b string"

@@ -20,6 +20,7 @@ import pytest
 from direct import FUNCTIONS
 from pyspark import SparkFiles
 from pyspark.serializers import UTF8Deserializer, read_int, write_with_length
+from pyspark.sql.functions import udf
 
 WARM = "spark.shmring.warmWorkers"
 OTHER = "__version__ = '0.1'\n"
@@ -66,10 +67,12 @@ def test_daemon_imports_pandas_without_a_thread(
     assert collected(spark, start) == [expected]
 
 
-def test_killed_tasks_end_although_the_start_of_their_workers_hangs(
-    spark, set_option, new_workers, name, monkeypatch, tmp_path, start_job, until
-):
-    """The Python of the workers' daemon waits for a file as soon as it starts."""
+@pytest.fixture
+def hanging(spark, set_option, new_workers, monkeypatch, tmp_path):
+    """Lets the start of workers hang during the test.
+
+    The Python of the workers' daemon makes the file that this fixture returns, and then waits.
+    """
     begun, marker = tmp_path / "begun", tmp_path / "marker"
     (tmp_path / "sitecustomize.py").write_text(
         f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\n"
@@ -77,18 +80,33 @@ def test_killed_tasks_end_although_the_start_of_their_workers_hangs(
     )
     monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(tmp_path))
     set_option(FUNCTIONS, "on")
+    yield begun
+    marker.touch()
+
+
+def test_killed_tasks_end_although_the_start_of_their_workers_hangs(
+    spark, hanging, name, start_job, until
+):
     frame = spark.range(10, numPartitions=2).mapInArrow(lambda batches: batches, "id long")
     cancel = start_job(frame)
-    try:
-        until(begun.exists, "the start of the daemon")
-        cancel()
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(600_000)
-        tracker = spark.sparkContext.statusTracker()
-        (job,) = map(tracker.getJobInfo, tracker.getJobIdsForGroup(name))
-        (stage,) = job.stageIds
-        until(lambda: tracker.getStageInfo(stage).numActiveTasks == 0, "the end of the tasks")
-    finally:
-        marker.touch()
+    until(hanging.exists, "the start of the daemon")
+    cancel()
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(600_000)
+    tracker = spark.sparkContext.statusTracker()
+    (job,) = map(tracker.getJobInfo, tracker.getJobIdsForGroup(name))
+    (stage,) = job.stageIds
+    until(lambda: tracker.getStageInfo(stage).numActiveTasks == 0, "the end of the tasks")
+
+
+def test_task_without_rows_ends_although_the_start_of_another_tasks_worker_hangs(
+    spark, hanging, start_job, until
+):
+    rows = spark.range(10, numPartitions=1)
+    cancel = start_job(rows.mapInArrow(lambda batches: batches, "id long"))
+    until(hanging.exists, "the start of the daemon")
+    never_called = udf(lambda x: x, "long", useArrow=True)
+    assert rows.where("id < 0").select(never_called("id")).collect() == []
+    cancel()
 
 
 def test_workers_have_random_states_of_their_own(spark, set_option, new_workers, tmp_path):

@@ -223,6 +223,7 @@ class _Exchange:
         self._report_at = 0  # time from which the next message has a report
         self._why = self.unconverted
         self._converted = 0  # number of batches that Spark's own code has converted so far
+        self._told = 0  # value of _converted in the last report
         self._poll = select.poll()
         # Poll for hang-up only: the socket always has unread bytes, the task's end marker.
         self._poll.register(socket.fileno(), select.POLLRDHUP)
@@ -492,9 +493,11 @@ class _Exchange:
     def _packed(self, flags: int, total: int = 0, together: int = 0) -> bytes:
         self._said = self._left
         now = time.monotonic_ns()
-        if now < self._report_at and not flags & _END:
+        # A batch that Spark converted is told at once: a LIMIT may end the task before a report.
+        if now < self._report_at and self._converted == self._told and not flags & _END:
             return _head_without_report.pack(self._stream, self._left, total, flags, together)
         self._report_at = now + _REPORT_NS
+        self._told = self._converted
         input_ns = self._rings.consumer.waited_ns - self._waited_before
         return _head.pack(
             self._stream,

@@ -118,7 +118,7 @@ def test_times_and_sizes_of_python_functions(spark, set_option):
             time.sleep(0.02)
             yield batch
 
-    slow = "if(id % 100 = 0, reflect('java.lang.Thread', 'sleep', 20L), '') slept"
+    slow = "if(id % 100 = 0, reflect('java.lang.Thread', 'sleep', 60L), '') slept"
     rows = spark.range(500, numPartitions=1).selectExpr("id", "repeat(uuid(), 50) text", slow)
     frame = rows.mapInArrow(passes_on, rows.schema)
     frame.collect()
@@ -164,6 +164,16 @@ def test_batches_that_sparks_own_code_converts_are_counted_with_the_reason(spark
     set_option("spark.sql.execution.pythonUDF.arrow.concurrency.level", 2)
     plain = rows.select(functions.udf(lambda x: x, "long", useArrow=True)("id"))
     assert reasons(plain, "ArrowEvalPython") == [0, 0, 6, 0]
+    # The third answer, with which the task ends, tells of the two before.
+    assert reasons(plain.limit(25), "ArrowEvalPython")[2] >= 2
+
+
+def test_largest_request_is_that_of_all_partitions_in_a_task(spark, set_option):
+    set_option(FUNCTIONS, "on")
+    texts = spark.range(2, numPartitions=2).selectExpr("repeat('x', if(id = 0, 50000, 1)) text")
+    frame = texts.mapInArrow(lambda batches: batches, texts.schema).coalesce(1)
+    frame.collect()
+    assert metrics_of(frame, "MapInArrow over rings")["largestRequest"] > 50_000
 
 
 @pytest.fixture

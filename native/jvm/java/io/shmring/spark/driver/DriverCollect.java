@@ -241,7 +241,11 @@ public final class DriverCollect {
     SparkPlan copy;
     if (children.isEmpty()) {
       IntStream places = IntStream.range(0, node.productArity());
-      copy = node.makeCopy(places.mapToObj(node::productElement).toArray());
+      // makeCopy() refuses nodes without fields, as the one below `select 1`.
+      copy =
+          node.productArity() == 0
+              ? node.clone()
+              : node.makeCopy(places.mapToObj(node::productElement).toArray());
     } else {
       List<SparkPlan> below =
           node instanceof InputAdapter

@@ -16,7 +16,6 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.Optional;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.Function;
@@ -61,9 +60,9 @@ public final class AnsweredBatches implements AutoCloseable {
   private Optional<Client> client = Optional.empty();
   private Runnable leaving = () -> {}; // closes the client, or keeps it for the next task
   private Batches batches;
-  // Latch of the thread that starts a Python worker, counted down when the start has succeeded or
-  // failed. The task waits for it before it asks for a worker, and before it ends.
-  private CountDownLatch starting = new CountDownLatch(0);
+  // The task waits for the start of a Python worker before it asks for a worker, and for its own
+  // start before it ends.
+  private PythonRun.Start starting = PythonRun.Start.NONE;
   private Optional<Answer> answer = Optional.empty();
   private Optional<ColumnarBatch> columns = Optional.empty(); // columns of the current piece
   private Optional<RowColumns> ofRows = Optional.empty(); // set if the results are rows
@@ -261,9 +260,9 @@ public final class AnsweredBatches implements AutoCloseable {
    */
   private boolean awaitStart() {
     try {
-      boolean over = starting.getCount() == 0;
+      boolean over = starting.over().getCount() == 0;
       while (!over && !context.isInterrupted()) {
-        over = starting.await(LOOK_MS, TimeUnit.MILLISECONDS);
+        over = starting.over().await(LOOK_MS, TimeUnit.MILLISECONDS);
       }
       return over;
     } catch (InterruptedException error) {
@@ -405,7 +404,9 @@ public final class AnsweredBatches implements AutoCloseable {
       return;
     }
     released = true;
-    awaitStart();
+    if (starting.isOwn()) {
+      awaitStart();
+    }
     leaveAnswer();
     leaving.run();
     if (batches != null) {

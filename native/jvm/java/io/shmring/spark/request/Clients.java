@@ -89,7 +89,7 @@ final class Clients {
       oldest = IDLE.stream().filter(which).reduce((newer, older) -> older);
       oldest.ifPresent(IDLE::remove);
     }
-    oldest.ifPresent(idle -> idle.client.close());
+    oldest.ifPresent(idle -> goOn(idle.client::close));
     return oldest.isPresent();
   }
 
@@ -123,9 +123,9 @@ final class Clients {
    * Runs a sweep, and logs its exception: a ScheduledExecutorService never again runs work that
    * has thrown one.
    */
-  private static void goOn(Runnable sweep) {
+  private static void goOn(Runnable work) {
     try {
-      sweep.run();
+      work.run();
     } catch (RuntimeException error) {
       LOG.warn("not all idle clients and rings could be closed; the others are closed later", error);
     }

@@ -152,7 +152,8 @@ public record FunctionTask<T, R>(
 
     /** Sets the metrics of this task that are no sums. */
     void sent(long largest) {
-      all.get("largestRequest").set(largest);
+      SQLMetric before = all.get("largestRequest"); // a task may run several partitions of the node
+      before.set(Math.max(before.value(), largest));
       double requests = Math.max(1, all.get("requests").value());
       all.get("perRequest").set(all.get("batches").value() / requests);
     }

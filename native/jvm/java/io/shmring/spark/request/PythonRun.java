@@ -126,15 +126,24 @@ final class PythonRun implements WorkerClient.Control {
   }
 
   /**
+   * Start of a worker by another thread.
+   *
+   * @param over counted down when the start has succeeded or failed
+   * @param isOwn whether the start uses this task's context, so that the task must not end before
+   */
+  record Start(CountDownLatch over, boolean isOwn) {
+    static final Start NONE = new Start(NO_START, false);
+  }
+
+  /**
    * Lets another thread start a worker, unless this process has started one in the function's
    * environment before. The start of the workers' daemon takes a second, and meanwhile the task
    * makes its first batch. The started worker waits in Spark's pool for a task. Spark lets no task
    * get a worker while the daemon starts, and ends that wait for no killed task.
    *
-   * @return a latch, counted down after the environment's first start; ask for no worker of the
-   *     environment before
+   * @return the environment's first start; ask for no worker of the environment before its end
    */
-  CountDownLatch prepare() {
+  Start prepare() {
     Runner starter = new Starter();
     CountDownLatch starting = new CountDownLatch(1);
     CountDownLatch first =
@@ -142,7 +151,7 @@ final class PythonRun implements WorkerClient.Control {
             ? NO_START
             : STARTS.putIfAbsent(List.of(starter.python(), starter.variables()), starting);
     if (first != null) {
-      return first;
+      return new Start(first, false);
     }
     usesRings = true;
     CompletableFuture.runAsync(
@@ -153,7 +162,7 @@ final class PythonRun implements WorkerClient.Control {
                     context))
         // An error is ignored here: the task gets an error itself when it asks for a worker.
         .whenComplete((nothing, error) -> starting.countDown());
-    return starting;
+    return new Start(starting, true);
   }
 
   /**
