@@ -348,6 +348,13 @@ def test_rows_wait_where_columns_cannot(given, aggregate, argument):
     assert len(outcome(result, over_rings=True)) == given.t.count()
 
 
+@pytest.mark.parametrize(("count", "writes"), [(99, True), (100, False)])
+def test_rows_wait_where_they_and_the_results_have_too_many_fields_for_code(given, count, writes):
+    frame = given.t.select("id", *(expr(f"id * {k} c{k}") for k in range(1, count)))
+    plan = plan_of(frame.withColumn("z", series("long", lambda x: x)("c50")))
+    assert ("RowsToArrow" in plan) == writes
+
+
 def test_metrics_count_what_the_stage_has_written(given, set_option):
     set_option(ROWS, 100)
     frame = given.one.where("id >= 3").withColumn("z", KINDS["arrow"]()("half", "id"))

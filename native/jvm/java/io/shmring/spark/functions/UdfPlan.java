@@ -32,6 +32,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.WholeStageCodegenExec;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.collection.immutable.Seq;
@@ -126,11 +127,13 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
     /**
      * Returns the arguments if a stage's code may compute them. They must be deterministic, because
      * Spark seeds random numbers differently: in an argument by the task, in a stage by the
-     * partition.
+     * partition. With more fields than Spark generates code for, rows that wait in Spark's queue are
+     * faster than rows that are made of so many columns.
      */
     @Override
     default Optional<Seq<Expression>> computed(FunctionNode node) {
       return writesColumns(node)
+              && !WholeStageCodegenExec.isTooManyFields(node.conf(), node.schema())
               && arguments().stream().allMatch(Expression::deterministic)
               && BatchSizes.areKnown(UdfAnswers.types(FunctionNode.seq(arguments())))
           ? Optional.of(FunctionNode.seq(arguments()))
