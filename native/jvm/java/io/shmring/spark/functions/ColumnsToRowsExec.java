@@ -113,7 +113,7 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
   }
 
   /** Returns the place of each column; Spark, too, takes the first of several with one id. */
-  private static java.util.Map<ExprId, Integer> places(Seq<Attribute> columns) {
+  static java.util.Map<ExprId, Integer> places(Seq<Attribute> columns) {
     java.util.Map<ExprId, Integer> places = new HashMap<>();
     int place = 0;
     for (Attribute each : CollectionConverters.asJava(columns)) {

@@ -5,6 +5,7 @@ import io.shmring.spark.columns.RowSink;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
@@ -138,10 +139,6 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     return copied;
   }
 
-  private static List<ExprId> ids(Seq<Attribute> columns) {
-    return CollectionConverters.asJava(columns).stream().map(Attribute::exprId).toList();
-  }
-
   /** Returns the types of the columns that the code writes. */
   private List<DataType> types() {
     return Stream.of(child.output(), computed)
@@ -238,13 +235,13 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
 
   /** Returns the expression with references to the child's columns by place. */
   private Expression bound(Expression expression) {
-    List<ExprId> columns = ids(child.output());
+    Map<ExprId, Integer> places = ColumnsToRowsExec.places(child.output());
     return expression.transform(
         PartialFunction$.MODULE$.fromFunction(
             each ->
                 each instanceof Attribute column
                     ? new BoundReference(
-                        columns.indexOf(column.exprId()), column.dataType(), column.nullable())
+                        places.get(column.exprId()), column.dataType(), column.nullable())
                     : each));
   }
 
