@@ -9,7 +9,7 @@ from xdist.scheduler import LoadFileScheduling
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
-APART = {"gw3", "gw4"}
+OF_SPARK = 3  # number of workers that begin with Spark's files
 
 
 class SparksApart(LoadFileScheduling):
@@ -19,7 +19,7 @@ class SparksApart(LoadFileScheduling):
     """
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if node.gateway.id in APART:
+        if int(node.gateway.id.removeprefix("gw")) >= OF_SPARK:
             for file in self.workqueue:
                 if not file.startswith(("tests/spark/", "tests/jvm/")):
                     self.workqueue.move_to_end(file, last=False)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyspark.worker as worker
+import pytest
 from pyspark.util import PythonEvalType
 
 from shmring.spark import exchange
@@ -28,6 +29,9 @@ FRAMES = PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF
 COGROUPS = PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF
 AGGREGATES = PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF
 WINDOWS = PythonEvalType.SQL_WINDOW_AGG_PANDAS_UDF
+
+# Mark of tests of frames, because Spark's own code makes the frames of other versions of pandas.
+of_pandas_2 = pytest.mark.pandas_version(before="3")
 
 called = []  # arguments of the calls of plain functions, in order
 

@@ -26,6 +26,7 @@ from joined import (
     TABLES,
     WINDOWS,
     Exchange,
+    of_pandas_2,
     places,
 )
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType
@@ -37,8 +38,6 @@ from shmring.spark.exchange import TaskData
 from shmring.spark.tracebacks import _seeming_sparks, leave_out_of_errors
 
 pytestmark = pytest.mark.spark_version(since="4.3")
-# Tests of frames: Spark's own code makes those of other versions.
-of_pandas_2 = pytest.mark.pandas_version(before="3")
 
 MAP = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
 HELPERS = (

@@ -22,12 +22,13 @@ from joined import (
     compare,
     compare_batches,
     describe,
+    of_pandas_2,
     places,
 )
 
 pytestmark = [
     pytest.mark.spark_version(since="4.3"),
-    pytest.mark.pandas_version(before="3"),  # Spark's own code makes the frames of others
+    of_pandas_2,
     pytest.mark.filterwarnings("ignore"),  # pandas gives the same warnings both ways
 ]
 

@@ -31,13 +31,11 @@ from joined import (
     compare,
     compare_batches,
     describe,
+    of_pandas_2,
     places,
 )
 
-pytestmark = [
-    pytest.mark.spark_version(since="4.3"),
-    pytest.mark.pandas_version(before="3"),  # Spark's own code makes the frames of others
-]
+pytestmark = [pytest.mark.spark_version(since="4.3"), of_pandas_2]
 
 SOME = 300  # in the quick tests
 LONG = int(os.environ.get("SHMRING_RANDOM_GROUPS", "3000"))
