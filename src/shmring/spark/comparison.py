@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 # Types whose values Spark's hash function refuses, or whose inner nulls the function leaves out.
-_NESTED = ("array", "map", "struct", "variant")
+_HASHED_AS_TEXT = ("array", "map", "struct", "variant")
 _WAYS = ("off", "on")
 
 
@@ -139,7 +139,7 @@ def _digest(frame: DataFrame) -> tuple[int, ...]:
     given = [named[name].isNull() for name in named.columns]
     for field in named.schema:
         column = named[field.name]
-        if field.dataType.typeName() in _NESTED:
+        if field.dataType.typeName() in _HASHED_AS_TEXT:
             # Hash the value as JSON, which tells a null from the text "null", and also cast to a
             # string, which has all digits of a time.
             json = functions.to_json(functions.struct(column), {"ignoreNullFields": "false"})

@@ -65,8 +65,8 @@ class _Answers(Waiting):
         )
 
     def _together(self, answers: list[Sequence[Any]]) -> list[Any]:
-        # Forbid the cast that Spark tries after an error: it would also cast the values of answers
-        # that cause no error.
+        # Forbid the cast that Spark tries after an error: it would also cast the values of the
+        # other answers, which cause no error.
         return [self._batch(answers, arrow_cast=False)]
 
     def _alone(self, answer: Sequence[Any]) -> list[Any]:
@@ -83,9 +83,9 @@ class _Answers(Waiting):
     def _array(self, column: types.StructType, chunks: Sequence[Any], arrow_cast: bool) -> Any:
         """Convert a column; successive chunks that pandas stores in the same way go together."""
         arrays: list[Any] = []
+        is_usual = has_usual_options()
         for _, run in groupby(chunks, self._storage):
             values = self._merged(column, [*run])
-            is_usual = has_usual_options()
             array = in_arrow(values, column[0].dataType, self._large) if is_usual else None
             if array is None:
                 series = pd.Series(values, dtype=values.dtype, copy=False)

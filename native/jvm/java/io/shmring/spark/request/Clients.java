@@ -120,8 +120,8 @@ final class Clients {
   }
 
   /**
-   * Runs a sweep, and logs its exception: a ScheduledExecutorService never again runs work that
-   * has thrown one.
+   * Runs work that closes clients or rings, and logs its exception: others are still to be closed,
+   * and a ScheduledExecutorService never again runs a sweep that has thrown one.
    */
   private static void goOn(Runnable work) {
     try {
@@ -138,9 +138,8 @@ final class Clients {
   }
 
   private static void closeAll(Predicate<Idle> which) {
-    boolean goesOn = true;
-    while (goesOn) {
-      goesOn = closeOldest(which);
+    while (closeOldest(which)) {
+      // Each call closes one client.
     }
   }
 

@@ -14,6 +14,7 @@ final class TaskCounts implements Counters {
   // slow may give few batches, and no more for minutes.
   private static final int AT_ONCE = 16;
   private static final long INTERVAL_NS = 10_000_000; // least time between two later updates
+  // Differs from 0, because a metric to which 0 is added counts as measured in Spark's UI.
   private static final long NOTHING = -1;
 
   private static final class Sum {
