@@ -105,8 +105,8 @@ def lines(file: Any) -> Iterator[list[bytes]]:
 
 
 _LULL = 0.001  # seconds without a message after which the lines so far are written out
-# Minimum seconds of a wait. After a wait of 0 s, the text of Empty does not name the participant
-# that holds the messages back.
+# Minimum seconds of a wait. After a wait of 0 s, the text of Empty does not say which participant
+# holds the messages back.
 _LEAST = 0.001
 _SLICE = 0.2  # seconds of one wait; between two waits the command checks for signals
 

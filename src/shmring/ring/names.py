@@ -321,8 +321,8 @@ _KINDS = (SINK, STAGING)
 _JOB_PARTICIPANT = "spark write "
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-# The owner in a file's name is always a UUID, so that a file of ring "a-b" is not taken for a file
-# of ring "a".
+# The owner in a file's name is always a UUID. Otherwise ring "a" might take a file of ring "a-b"
+# for its own.
 _NAME = re.compile(rf"\.shmring-({'|'.join(_KINDS)})-(.+)-({_UUID})")
 _DRAFT = re.compile(rf"\.shmring-new-{_UUID}")
 

@@ -33,8 +33,8 @@ BlockManager: Any = _internals.BlockManager
 _Placement: Any = import_module("pandas._libs.internals").BlockPlacement
 
 # CHANGE: edit this for a new type between Spark and Arrow
-# Types whose columns have the same dtype with and without nulls. Each value is converted alone, so
-# that its result does not depend on values of other groups.
+# Types whose columns have the same dtype with and without nulls. Each value is converted alone:
+# values of other groups do not change its result.
 _STEADY = (
     *(types.FloatType, types.DoubleType, types.StringType, types.BinaryType, types.DateType),
     *(types.TimestampType, types.TimestampNTZType, types.DecimalType, types.DayTimeIntervalType),

@@ -92,8 +92,8 @@ class Frames(_Groups):
 
     def __init__(self, sparks: Any, variables: Mapping[str, Any]) -> None:
         super().__init__(sparks, variables)
-        # Names of variables in Spark's function: `name` has the user's function, and the variables
-        # of each side begin with one of `sides`.
+        # Names of variables in Spark's function: `name` has the user's function, and each side's
+        # variables begin with one of `sides`.
         name, sides = "grouped_udf", ("",)
         if name not in variables:
             name, sides = "cogrouped_udf", ("left_", "right_")

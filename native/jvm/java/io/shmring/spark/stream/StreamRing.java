@@ -120,8 +120,8 @@ final class StreamRing implements AutoCloseable {
     if (!dropOldest) {
       return consumer.available();
     }
-    // The stream's branch may still stand before overwritten messages. Therefore ask a new branch,
-    // which begins after these messages.
+    // The stream's branch may still stand before overwritten messages. Therefore ask a new branch:
+    // it begins after these messages.
     try (Consumer own = own(lowest)) {
       return own.available();
     }
