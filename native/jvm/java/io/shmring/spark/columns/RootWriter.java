@@ -18,16 +18,17 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 public final class RootWriter {
   private static final int FIRST_ROWS = 1024;
 
-  /** The most rows of a batch. The capacity is a power of two, and the next one is not an int. */
+  /** Most rows of a batch: the capacity is doubled when it is full, and 2^31 is not an int. */
   public static final int MOST_ROWS = 1 << 30;
 
   private final VectorSchemaRoot root;
   private final Cells[] columns;
-  // Numbers of the columns whose bytes are compared with wholeBytes.
+  // Numbers of the columns whose bytes are added up and compared with wholeBytes.
   private final List<Integer> counted;
   private final long wholeBytes;
   private final boolean isStruct;
-  // The list whose only value has the rows as its elements; empty if the rows are the vectors' own.
+  // List vector with one value, whose elements are the rows that are written; empty if each row
+  // that is written is a row of the vectors.
   private final Optional<ListVector> list;
   private int capacity;
   private int rows;
@@ -42,19 +43,19 @@ public final class RootWriter {
   }
 
   /**
-   * @param like a writer of the same columns; memory for as many rows as it has is allocated at
-   *     once
+   * @param like a writer of the same columns: the new writer begins with the same capacity
    */
   public RootWriter(VectorSchemaRoot root, Optional<RootWriter> like) {
     this(root, all(root), Long.MAX_VALUE, false, like);
   }
 
   /**
-   * @param counted numbers of the columns that Spark's own batch would have, too
+   * @param counted numbers of the columns that Spark's own batch also has: only the bytes of these
+   *     columns are compared with `wholeBytes`
    * @param wholeBytes bytes of the vectors at which Spark would end its own batch
    * @param isStruct whether all columns are the fields of one struct in Spark's own batch
-   * @param like a writer of the same columns; memory for as many rows as it has is allocated at
-   *     once, because the rows would be copied each time the memory is doubled
+   * @param like a writer of the same columns: the new writer begins with the same capacity, because
+   *     the rows are copied each time a capacity is doubled
    */
   public RootWriter(
       VectorSchemaRoot root,
@@ -65,7 +66,7 @@ public final class RootWriter {
     this(root, counted, wholeBytes, isStruct, Optional.empty(), like);
   }
 
-  /** Makes a writer of the elements of a list's only value; the elements are structs. */
+  /** Makes a writer into a list of structs: the list gets one value, and each row is an element. */
   public RootWriter(ListVector list, Optional<RootWriter> like) {
     this(new VectorSchemaRoot(list.getDataVector().getChildrenFromFields()), list, like);
   }
@@ -207,8 +208,8 @@ public final class RootWriter {
   }
 
   /**
-   * Returns whether the batch is whole: because of its bytes, Spark would end its own batch after
-   * the row written last. Spark counts the bytes of its vectors after each row.
+   * Returns whether the batch is whole: Spark would end its own batch after the row written last,
+   * because the vectors have `wholeBytes`. Spark, too, counts their bytes after each row.
    */
   public boolean isWhole() {
     return wholeBytes < Long.MAX_VALUE && mayBeWhole(0) && vectorBytes() >= wholeBytes;
@@ -224,8 +225,9 @@ public final class RootWriter {
   }
 
   /**
-   * Returns false if the batch cannot be whole (see {@link #isWhole}) after `more` bytes of rows: a
-   * row takes at most three times as many bytes in vectors as in Spark's row format.
+   * Returns false if the batch cannot be whole (see {@link #isWhole}) after `more` bytes of rows. A
+   * row is taken to have at most three times as many bytes in vectors as in Spark's row format: a
+   * small decimal has 8 bytes in a row, and 16 and a validity bit in a vector.
    */
   public boolean mayBeWhole(long more) {
     return 3 * (bytes + more) >= wholeBytes - 64L * (columns.length + 1);

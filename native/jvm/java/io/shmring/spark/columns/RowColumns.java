@@ -34,8 +34,9 @@ public final class RowColumns implements AutoCloseable {
   }
 
   /**
-   * Returns the columns of the next rows, which are valid until the next call. A row that cannot be
-   * made ends the columns, and the next call raises the row's error: a limit may need no more rows.
+   * Returns the columns of the next rows, which are valid until the next call. If a row cannot be
+   * made, the columns end before that row, and the next call raises the row's error. A query with a
+   * limit may not need the row: then there is no next call, and no error.
    *
    * @param rows the next rows: at least one
    * @param made a function that turns each row into the row to write

@@ -46,7 +46,7 @@ public final class RowSink extends GenericInternalRow {
   private int batchRows; // most rows of one batch
   private int enough; // number of rows after which end() tells the code to stop
   private int mostRows; // most rows of the present writer
-  private boolean whole; // whether Spark would end the batch of the present writer here
+  private boolean whole; // whether Spark would end its own batch after the row written last
 
   /**
    * @param sources for each column its number in the batches that the code reads; -1 if the code

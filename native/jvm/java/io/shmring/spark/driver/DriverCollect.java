@@ -62,7 +62,8 @@ public final class DriverCollect {
   private static final String NO_LIMIT =
       "the free memory; set " + MOST_BYTES + " to a size, and files in spark.local.dir take so much";
 
-  // If the settings set no limit, a result may take the free memory, but at least this many bytes.
+  // Without a limit in the settings, a result may be as large as the free memory, or have this many
+  // bytes if less memory is free.
   private static final long LEAST_BYTES = 64 << 20;
 
   private static final byte DONE = 1;
@@ -74,7 +75,7 @@ public final class DriverCollect {
   // driver's heap.
   private static final long MOST_INLINE_OF_ALL = 32 << 20;
 
-  /** Tag on a stage of Spark's; its value has the stage that {@link #generated} made for it. */
+  /** Tag on one of Spark's stages; its value holds the stage that {@link #generated} made of it. */
   private static final TreeNodeTag<Generated> GENERATED = new TreeNodeTag<>("io.shmring.generated");
 
   /** A stage that writes batches, and the node below Spark's stage for which it was made. */
@@ -122,8 +123,8 @@ public final class DriverCollect {
   }
 
   /**
-   * Begins to collect the frame: through files in memory if there is room for the largest result,
-   * else through the file on disk.
+   * Begins to collect the frame: through files in memory if the largest result that is allowed fits
+   * into `room`, else through the file on disk.
    *
    * @param room bytes of memory for the result
    * @param links the driver's files, as {@link CollectTask} takes them, with zero characters

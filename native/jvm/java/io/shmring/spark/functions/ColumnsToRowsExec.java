@@ -78,8 +78,8 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
   /**
    * Returns for each of a node's columns the number of the same column of the node of this class
    * below it, from which the stage makes its rows; -1 if the stage makes the column, or there is no
-   * such node. Columns are found by their places, because a projection may give the id of a column
-   * to a value that it computes (masks of columns do), or to several columns.
+   * such node. Columns are compared by number and not by id: a projection may give a column's id to
+   * a value that it computes (Spark's masks of columns do), or to several columns.
    */
   static int[] passedOn(SparkPlan node) {
     int[] numbers = new int[node.output().size()];
@@ -112,7 +112,7 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
     return named instanceof Attribute same ? below[places.get(same.exprId())] : -1;
   }
 
-  /** Returns the place of each column; Spark, too, takes the first of several with one id. */
+  /** Returns the place of each id. If columns share an id, the first is taken, as Spark does. */
   static java.util.Map<ExprId, Integer> places(Seq<Attribute> columns) {
     java.util.Map<ExprId, Integer> places = new HashMap<>();
     int place = 0;
@@ -191,8 +191,8 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
     return rows.execute();
   }
 
-  // --- generated code: made here if a sink copies columns; else made by the inner ColumnarToRow,
-  // --- which therefore has this node's parent as its own
+  // --- generated code: made here if a sink copies columns, else by the inner ColumnarToRow. The
+  // --- inner node therefore gets the parent that Spark sets for this node.
 
   @Override
   public CodegenSupport parent() {
@@ -216,7 +216,8 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
 
   @Override
   public String doProduce(CodegenContext context) {
-    // Find the end of the stage. Each node above has set its child's parent just before.
+    // Find the end of the stage by the parents: before a node asks its child for code, Spark sets
+    // the node as the child's parent.
     CodegenSupport above = parent();
     while (place((SparkPlan) above) >= 0) {
       above = above.parent();

@@ -48,8 +48,8 @@ final class PythonCalls {
   private static final Set<String> TOLD = ConcurrentHashMap.newKeySet();
 
   // CHANGE: edit this for a new version of Spark
-  // Setting of Spark, since 4.2: if true, a UDF with Arrow gets each batch of a child that gives
-  // columns as it is.
+  // Setting of Spark, since 4.2: if true, and the child gives batches of columns, a UDF with Arrow
+  // gets each of these batches unchanged.
   private static final String COLUMNAR_INPUT =
       "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
 
@@ -131,8 +131,8 @@ final class PythonCalls {
   }
 
   /**
-   * Whether UDFs get each batch of a child that gives columns as it is. If false, the child's rows
-   * are divided into new batches.
+   * Whether UDFs over a child that gives batches of columns get each of these batches unchanged. If
+   * false, the child's rows are divided into new batches.
    */
   static boolean keepBatches() {
     ConfigEntry<?> entry = SQLConf$.MODULE$.getConfigEntry(COLUMNAR_INPUT);

@@ -45,12 +45,13 @@ import scala.jdk.javaapi.CollectionConverters;
  * way.) If the stage's code is not generated, this node gives the child's rows.
  */
 public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
-  /** Name of the sink's variable in the generated code, in which no other name lacks a number. */
+  /** Name of the sink's variable in generated code. Names that Spark makes end in a number. */
   static final String SINK = "rowSink";
 
   private static final String SINK_CLASS = RowSink.class.getName();
 
-  // Columns that one method writes: the JVM does not compile a method of more than 8,000 bytes.
+  // Columns that one generated method writes, so few because the JVM does not compile a method of
+  // more than 8,000 bytes.
   private static final int COLUMNS_OF_METHOD = 16;
 
   private final SparkPlan child;

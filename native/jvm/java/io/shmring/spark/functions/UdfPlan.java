@@ -127,8 +127,8 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
     /**
      * Returns the arguments if a stage's code may compute them. They must be deterministic, because
      * Spark seeds random numbers differently: in an argument by the task, in a stage by the
-     * partition. With more fields than Spark generates code for, rows that wait in Spark's queue are
-     * faster than rows that are made of so many columns.
+     * partition. The node must not have more fields than Spark generates code for: input rows that
+     * wait in Spark's queue are then faster than output rows made of so many columns.
      */
     @Override
     default Optional<Seq<Expression>> computed(FunctionNode node) {
@@ -196,7 +196,7 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
           Input::ofStage);
     }
 
-    /** Returns false if the input is rows, because they wait for their results as rows. */
+    /** Returns false if the input is rows: they wait for their results in a queue of rows. */
     @Override
     default boolean canGiveColumns(FunctionNode node) {
       return node.takesColumns() || node.isOverStage();
@@ -268,8 +268,9 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
     }
 
     /**
-     * Returns false for functions that take iterators. They may take all input before they give a
-     * result, so the input has to wait in a file if memory is short, and only rows can.
+     * Returns false for functions that take iterators. Such a function may take all input before it
+     * gives a result. If memory is short, the input then has to wait in a file, and only rows can
+     * wait in a file: vectors stay in memory.
      */
     @Override
     public boolean writesColumns(FunctionNode node) {

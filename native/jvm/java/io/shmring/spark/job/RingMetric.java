@@ -26,6 +26,6 @@ public abstract class RingMetric extends CustomSumMetric {
     return description;
   }
 
-  /** A task's part of the metric of this name. */
+  /** One task's value of the metric that has this name. */
   public record Value(String name, long value) implements CustomTaskMetric {}
 }

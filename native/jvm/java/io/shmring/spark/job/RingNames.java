@@ -41,7 +41,7 @@ public final class RingNames {
     }
     return options.getOrDefault("hosts", "").isBlank()
         ? distinct(names, RingNames::identity)
-        // By path, because identity() would read the rings of the driver's host.
+        // Compare paths: the rings are on other hosts, where identity() cannot read their uuids.
         : distinct(names, Ring::path);
   }
 

@@ -37,8 +37,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   private static final Duration UNTIL_SPARK_KILLS = Duration.ofSeconds(10);
   private static final long SLICE_MILLIS = 100;
 
-  // Errors of reads whose task timed out, by the read's identity. Later attempts raise the same
-  // error, if they cannot read the messages that the attempt which timed out has released.
+  // Errors of reads that timed out, by the read's identity. The attempt that timed out may have
+  // released messages; a later attempt cannot read these again, and raises the same error.
   private static final Map<String, String> TIMED_OUT = new ConcurrentHashMap<>();
 
   private final RingPartition partition;
@@ -177,8 +177,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   }
 
   /**
-   * Leaves the branch joined: Spark closes readers of failed tasks too, and only the end of the
-   * task shows whether it failed.
+   * Ends the reading, but does not leave the branch: {@link #leave} does so at the end of the task,
+   * when it is known whether the task failed. Spark closes readers of failed tasks too.
    */
   @Override
   public void close() {
@@ -205,8 +205,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
    * @throws IllegalStateException if some of this read's messages were released before
    */
   private void takeTurn() {
-    // The turn is closed after the consumer: the next attempt gets its turn then, and checks what
-    // the consumer has released.
+    // The lock is closed after the consumer. So the next attempt gets the lock when the consumer
+    // has released its last messages, and isIncomplete() notices these messages.
     closedAtEnd(awaitTurn());
     if (isIncomplete()) {
       String timedOut = TIMED_OUT.get(partition.read());

@@ -48,7 +48,7 @@ public final class RingReads {
     private long ends = -1;
     private int launches;
 
-    /** Records where the branch stood when the first plan that runs was made. */
+    /** Records where the branch stands when a plan is made; not after an attempt has begun. */
     synchronized void plan(long released, long ends) {
       if (launches == 0) {
         this.released = released;
@@ -139,7 +139,7 @@ public final class RingReads {
         }
       }
       try (Ring ring = Ring.attach(name)) {
-        // The branch holds messages from now on.
+        // From now on, the ring keeps new messages until this branch has read them.
         ring.subscribe(options.branch(), options.branchOptions());
         Optional<BranchInfo> branch = ring.branch(options.branch());
         return plan(

@@ -60,8 +60,8 @@ public final class AnsweredBatches implements AutoCloseable {
   private Optional<Client> client = Optional.empty();
   private Runnable leaving = () -> {}; // closes the client, or keeps it for the next task
   private Batches batches;
-  // The task waits for the start of a Python worker before it asks for a worker, and for its own
-  // start before it ends.
+  // Start of a Python worker, by this task or another one. The task waits for the start before it
+  // asks for a worker. If this task began the start, the task also waits for it before it ends.
   private PythonRun.Start starting = PythonRun.Start.NONE;
   private Optional<Answer> answer = Optional.empty();
   private Optional<ColumnarBatch> columns = Optional.empty(); // columns of the current piece
@@ -194,7 +194,7 @@ public final class AnsweredBatches implements AutoCloseable {
     counts.updateAtTimes();
   }
 
-  /** Refuses two limits of a function's batches together, as Spark's own tasks do. */
+  /** Refuses a limit of rows together with one of bytes for a function's results, like Spark. */
   private void refuseBothLimits() {
     if (settings.arrowMaxRecordsPerOutputBatch() > 0
         && settings.arrowMaxBytesPerOutputBatch() > 0) {
@@ -470,7 +470,7 @@ public final class AnsweredBatches implements AutoCloseable {
 
   public Iterator<ColumnarBatch> columns() {
     return new Given<>() {
-      // Result rows of the piece not given out yet; empty unless input rows waited in a queue.
+      // Rows of the piece that are not given out yet; empty if the piece is given out as columns.
       private Iterator<InternalRow> results = Collections.emptyIterator();
       private ColumnarBatch piece;
 

@@ -8,12 +8,12 @@ final class BatchFiller {
   // of a request hardly counts.
   private static final long MOST_TOGETHER = 1 << 20;
 
-  // Time, from the start of filling a request, after which no further batch joins the request. The
-  // batch being filled is still finished.
+  // Time, from the start of filling a request, after which no further batch joins the request: the
+  // function should not wait for a slow child. The batch being filled is still finished.
   private static final long READY_NANOS = 1_000_000;
 
-  // Number of requests that carry only one batch each, after the child has taken longer than
-  // READY_NANOS to give a row.
+  // After the child has taken longer than READY_NANOS to give a row, this many requests carry only
+  // one batch each: the child will probably be as slow again.
   private static final int ALONE = 16;
 
   private final int mostRows;
@@ -53,7 +53,7 @@ final class BatchFiller {
       cut = cutRows > 0 ? (cut + more) % cutRows : 0;
       filled += more;
       bytes += moreBytes;
-      batches += more > 0 ? 1 : 0; // no batch if the vectors are full, so that fill() returns 0
+      batches += more > 0 ? 1 : 0; // fill() returns 0 if the vectors are full: not a batch
     } while (batches < joined
         && more == mostRows // only the last batch of a request may have fewer rows
         && bytes + moreBytes <= Math.min(MOST_TOGETHER, mostBytes / 2)

@@ -63,7 +63,8 @@ final class Batches implements AutoCloseable {
   private List<VectorPool> sides; // the pool of each side
   private VectorPool generated; // the pool whose vectors generated code writes into
   private long mostBytes;
-  // Most bytes in vectors whose rows are then moved into Spark's queue; unlimited if no rows are.
+  // Most bytes that generated code writes into vectors at a time: FEW_BYTES if the rows are moved
+  // from the vectors into Spark's queue, else unlimited.
   private long pieceBytes = VectorPool.UNLIMITED;
   // Vectors that generated code has begun to fill before a request takes them.
   private final ArrayDeque<Vectors> ahead = new ArrayDeque<>();

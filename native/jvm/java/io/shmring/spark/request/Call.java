@@ -72,7 +72,7 @@ public sealed interface Call extends Serializable {
     return false;
   }
 
-  /** Returns the most rows of a batch. A limit of bytes does not end a batch without columns. */
+  /** Returns the most rows of a batch: a limit of bytes never ends a batch without columns. */
   default int mostRows() {
     return 1 << 24;
   }

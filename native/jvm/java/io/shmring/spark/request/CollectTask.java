@@ -67,7 +67,7 @@ public record CollectTask<T>(
   /** Alignment of the parts of a file: the largest page of a supported machine. */
   private static final long PAGE = 64 * 1024;
 
-  /** Upper bound of the attempts of a task within one attempt of its stage. */
+  /** More than the attempts of a task in one attempt of its stage, so that no two share a part. */
   private static final long ATTEMPTS = 256;
 
   /** Turns the child's iterator into an input of batches. */

@@ -75,7 +75,10 @@ public final class ColumnsThenRows implements AnswerHandler {
     return now().columns(piece);
   }
 
-  /** Lets rows also be made of a piece with forbidden nulls, as {@link MapAnswers.OfPython} does. */
+  /**
+   * Makes rows of a piece if its input rows wait in the queue, or if it has nulls where its type
+   * allows none: for these, {@link MapAnswers.OfPython#onlyRows} has the reason.
+   */
   @Override
   public Optional<StructType> onlyRows() {
     return now() == columns && !columns.hasForbiddenNulls()

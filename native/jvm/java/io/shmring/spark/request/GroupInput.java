@@ -10,8 +10,9 @@ import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Splits sorted rows into groups and cogroups, and writes them in frames: one for each group, two
- * for each cogroup. A batch has rows of one frame, unless both sides of a cogroup are sent as lists.
+ * Splits sorted rows into groups or cogroups, and writes them into batches. A group is one frame of
+ * rows; a cogroup is two frames, one for each side. A batch has rows of one frame only, unless both
+ * sides of a cogroup are sent as lists.
  */
 public final class GroupInput extends Input {
   private final Iterator<? extends Product> groups; // pairs of a key and the rows of each side

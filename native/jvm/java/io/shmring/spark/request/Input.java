@@ -94,8 +94,8 @@ public abstract class Input {
   }
 
   /**
-   * Whether the next row belongs to the same frame as the rows that fill() wrote last. If the input
-   * ends batches: whether the next row belongs to the same batch.
+   * Whether the next row belongs to the same group, or side of a cogroup, as the rows that fill()
+   * wrote last. If {@link #endsBatches}: whether the next row belongs to the same batch.
    */
   boolean goesOn() {
     return false;

@@ -65,7 +65,8 @@ final class PythonRun implements WorkerClient.Control {
           + " there, or set spark.shmring.functions to off";
   // Paths of this host's Pythons that lack shmring.
   private static final Set<String> LACKING = ConcurrentHashMap.newKeySet();
-  // First start of a worker for each pair of a Python and an environment; counted down at its end.
+  // The first start of a worker, by the worker's Python and environment variables. A latch is
+  // counted down when the start has succeeded or failed.
   private static final ConcurrentHashMap<List<Object>, CountDownLatch> STARTS =
       new ConcurrentHashMap<>();
   private static final CountDownLatch NO_START = new CountDownLatch(0);
@@ -76,8 +77,8 @@ final class PythonRun implements WorkerClient.Control {
   private static final AtomicLong STREAMS = new AtomicLong();
 
   // CHANGE: edit this for a new version of Spark
-  // Spark's methods that write functions: functions of frames are written without names of
-  // arguments. In Spark 4.1 the methods also take a profiler.
+  // Spark's two methods that write functions to a worker. The method for functions of frames writes
+  // no names of arguments. In Spark 4.1 both methods also take a profiler.
   private static final Method WRITE_UDFS = writer(EvalPythonExec.ArgumentMetadata[][].class);
   private static final Method WRITE_UDFS_OF_FRAMES = writer(int[][].class);
   private static final boolean IS_CONF_OF_COMMAND = WRITE_UDFS.getParameterCount() > 3;
@@ -129,7 +130,7 @@ final class PythonRun implements WorkerClient.Control {
    * Start of a worker by another thread.
    *
    * @param over counted down when the start has succeeded or failed
-   * @param isOwn whether the start uses this task's context, so that the task must not end before
+   * @param isOwn whether the start uses this task's context; the task must not end before the start
    */
   record Start(CountDownLatch over, boolean isOwn) {
     static final Start NONE = new Start(NO_START, false);
@@ -138,8 +139,8 @@ final class PythonRun implements WorkerClient.Control {
   /**
    * Lets another thread start a worker, unless this process has started one in the function's
    * environment before. The start of the workers' daemon takes a second, and meanwhile the task
-   * makes its first batch. The started worker waits in Spark's pool for a task. Spark lets no task
-   * get a worker while the daemon starts, and ends that wait for no killed task.
+   * makes its first batch. The started worker waits in Spark's pool for a task. While the daemon
+   * starts, Spark blocks every task that asks for a worker, even a task that is killed meanwhile.
    *
    * @return the environment's first start; ask for no worker of the environment before its end
    */
