@@ -146,7 +146,7 @@ class TooManyLeases(ShmringError):
 
 
 class ClaimOpen(ShmringError):
-    """This producer has a claim that is neither committed nor aborted."""
+    """This producer has an open claim: commit the claim or abort it, and call again."""
 
 
 class BranchNotFound(ShmringError, LookupError):
@@ -215,7 +215,7 @@ class SidecarError(ShmringError):
 
 
 class SidecarMismatch(ShmringError):
-    """A sidecar of this name serves other code, or with other options."""
+    """A running sidecar of this name has other code or other options than the one to start."""
 
 
 class SidecarUnavailable(ShmringError):

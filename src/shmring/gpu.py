@@ -1,5 +1,6 @@
 """Copies to a GPU: the GPU's runtime pins a ring, and a lease is held until its copy is done.
 
+To pin memory is to keep it at one place in physical memory, so that the GPU reads it directly.
 The runtime is CUDA's or HIP's. It is the runtime that the process has loaded already, for example
 through torch or cupy.
 """
@@ -39,8 +40,8 @@ _NOT_READY = 600  # error code of EventQuery while the work before the event is 
 _LIBRARIES = {"libcudart": "cuda", "libamdhip64": "hip"}
 _HOST_DEVICES = {"cuda": 3, "hip": 11}  # DLPack's device types for pinned host memory
 _VERSIONS = ("", ".14", ".13", ".12", ".11.0", ".7", ".6")
-# Columns with less than a page (in bytes) between them are copied as one piece. The bytes between
-# the columns are then mapped, too, because memory is mapped in whole pages.
+# Columns with fewer bytes between them than a page has are copied as one piece. Copying the bytes
+# between two such columns is safe: each of these bytes lies on a page of one of the columns.
 _GAP = 4096
 _PAUSE = 0.001  # seconds between two checks for copies that are done
 
@@ -150,7 +151,8 @@ class Pinned:
 
     def __exit__(self, *_: object) -> None:
         with _pinning:
-            # In a forked child _blocks is empty: there this block is the only one.
+            # A fork in the middle of this block leaves _blocks empty in the child: there this block
+            # is the only one.
             blocks = _blocks.get(self._ring, [self])
             blocks.remove(self)
             if blocks:  # a block that ends later unpins the ring
@@ -338,7 +340,8 @@ def to_torch(batch: pa.RecordBatch, device: Any = "cuda", stream: Any = None) ->
         if pieces and nbytes and address - pieces[-1][1] < _GAP:
             pieces[-1][1] = max(pieces[-1][1], address + nbytes)
         elif nbytes:
-            # Tensor.view() wants a column's offset in the piece aligned to the column's type.
+            # Begin at a multiple of 8 bytes: torch reads numbers of a type only at an offset in the
+            # piece that is a multiple of the type's size (see piece.view() below).
             pieces.append([address & -8, address + nbytes])
     with torch.cuda.device(device):
         copies = [(first, _copy(first, end - first, batch, torch, stream)) for first, end in pieces]

@@ -24,13 +24,15 @@ _ROWS_PER_CALL = 4096
 def filled_rows(ring: Ring) -> list[Row]:
     """Return the rows of the queue table that hold a message (see Ring.rows), by message_id."""
     rows: list[Row] = []
-    for first in range(0, ring.slots, _ROWS_PER_CALL):  # Ctrl-C works between two calls
+    # Read some rows at a time: Python raises KeyboardInterrupt only between two calls.
+    for first in range(0, ring.slots, _ROWS_PER_CALL):
         rows += ring.rows(first, first + _ROWS_PER_CALL)
     return sorted(rows, key=lambda row: row[1])
 
 
 def _time(ns: int) -> int | None:
-    return ns if 0 < ns < 2**63 else None  # 0: the ring has no clock; negative or huge: damaged
+    # A message's time is 0 if the ring has no clock, and negative or huge if the file is damaged.
+    return ns if 0 < ns < 2**63 else None
 
 
 def table(ring: Ring) -> pa.Table:
@@ -69,11 +71,11 @@ def stats(ring: Ring) -> RingStats:
 
     Returns
     -------
-    dict with ``claimed`` and ``floor`` (sequences), ``used`` (slots still held),
-    ``slots``, ``branches`` and ``participants`` (as given by
-    :meth:`Ring.branches` and :meth:`Ring.participants`, with the lag of each branch in slots
-    behind the producers and in messages; the branch that lags most first), and ``holder`` (as given
-    by :meth:`Ring.holder`)
+    dict with the keys of :class:`shmring.RingStats`. ``claimed`` and ``floor`` are sequences, and
+    ``used`` is the number of slots between them. ``participants`` and ``holder`` are the results of
+    :meth:`Ring.participants` and :meth:`Ring.holder`. ``branches`` is the result of
+    :meth:`Ring.branches`, with two more keys for each branch, ``lag`` (in slots) and ``waiting``
+    (in messages); the branch that lags most comes first
     """
     claimed = ring.claimed
     branches: list[BranchLag] = [

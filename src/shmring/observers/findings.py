@@ -29,8 +29,9 @@ MOVING = frozenset({"lease", "claim", "behind", "journal", "sidecar-hangs", "sid
 
 _SMALL = 64 << 20  # bytes: the default size of /dev/shm in a container
 _DEFAULT_RING = DEFAULT_SLOTS * SLOT_FILE_BYTES
-# Deliveries that make a finding: as many as the deaths after which clients of a sidecar give up a
-# batch (_DEATHS in client.py, DEATHS in SidecarClient.java).
+# Number of deliveries of one message from which on the message is a finding. After the same number
+# of workers' deaths, a sidecar's client gives up the batch that the workers died over (_DEATHS in
+# client.py, DEATHS in SidecarClient.java).
 _DELIVERIES = 3
 _JOURNAL_BEHIND = 5.0  # seconds that a message may wait for the journal; a sync takes milliseconds
 
@@ -107,7 +108,8 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         return
     if ring.left:
         yield Finding(1, "left-behind", ring.name, None, _left(ring.left), f"shmring gc {name}")
-    # The ring of a moved request needs no finding: the sidecar's workers remove the ring.
+    # Report nothing about a ring with one request that was moved out of a sidecar's ring: the
+    # sidecar's workers remove such a ring.
     if ring.is_parked:
         return
     if ring.is_of_spark and not ring.abandoned:  # a worker starts
@@ -150,7 +152,7 @@ def _unseen(ring: RingLook, name: str) -> Finding:
         command = f"shmring check {shlex.quote(ring.target)}" if there else remove
         return Finding(2, "link", ring.name, None, words, command)
     if isinstance(error, VersionMismatch):
-        # No command: programs of the other version may use the ring.
+        # Suggest no command that removes the ring: programs of the other version may use it.
         return Finding(2, "version", ring.name, None, words)
     if isinstance(error, (NotARing, Damaged)):
         command = remove if isinstance(error, NotARing) else f"shmring unlink {name}"
@@ -261,7 +263,7 @@ class _Branch:
 
     @property
     def lag(self) -> int:
-        """Number of slots that wait for the branch."""
+        """Number of slots that the branch could take now, and has not taken."""
         return max(0, self.seen.due(self.record) - self.record["position"])
 
     @property
@@ -335,8 +337,8 @@ def _journal_behind(branch: _Branch) -> Finding | None:
 
 def _behind(branch: _Branch) -> Finding | None:
     first, *others = branch.consumers
-    # Report only idle consumers here: another finding reports a consumer that is stopped, or holds
-    # a message.
+    # Report only idle consumers here: another finding reports a consumer that is stopped, or has
+    # taken a message and not released it.
     idle = all(not c["stopped"] and c["hold"] is None for c in (first, *others))
     if not branch.lag or branch.waited < branch.age or not idle or branch.has_moved:
         return None

@@ -209,7 +209,8 @@ class Observer(Closing):
             dead = bool(there) and not any(participant["alive"] for participant in there)
             abandoned, left = dead, list[str]()
             if litter or dead:
-                with suppress(PermissionRefused):  # only its owner may remove another user's ring
+                # Leave out the files of another user's ring: gc of this user cannot remove them.
+                with suppress(PermissionRefused):
                     abandoned, left = reap(path, dry_run=True)
             owner = os.stat(path).st_uid  # fails for a temporary ring whose last user has just left
             return RingLook(name, seen, owner=owner, abandoned=abandoned, left=left)

@@ -118,8 +118,9 @@ class _Sleeper:
     def __init__(self, watch: _Watch) -> None:
         self._watch = watch
         self._changed = threading.Condition()  # guards _waits, _thread and _stopped
-        # Wait of each handle. For a producer: the fewest free slots that a task needs. For a
-        # consumer: the number of end markers of which it has been told.
+        # Handles to wait for, each with a number. For a producer, the number is the fewest free
+        # slots that a waiting task needs. For a consumer, it is the number of end markers that were
+        # reported before: the next end marker ends the wait.
         self._waits: dict[Handle, int] = {}
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -199,9 +200,9 @@ class _Watch:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.forks = lineage.forks
-        # Futures of the tasks that wait for a handle, in order. The number with a future is, for a
-        # producer, the slots that the task needs; for a consumer, the end markers of which it had
-        # been told.
+        # Futures of the tasks that wait for a handle, in order, each with a number. For a producer,
+        # the number is the slots that the task needs. For a consumer, it is the number of end
+        # markers that had been reported when the task began to wait.
         self._tasks: dict[Handle, dict[asyncio.Future[bool], int]] = {}
         self._sleepers = [_Sleeper(self)]
         self._end: AsyncIterator[None] | None = None

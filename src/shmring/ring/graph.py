@@ -5,9 +5,9 @@
     out.then(FanOut.to(a).and_(b)).then(c).then(out)
 
 `a` and `b` see each message when the producer has published it, `c` sees it when both have released
-it, and the producer overwrites it when `c` has released it. The ring keeps the graph, so every
-process sees it. Threads and processes may build it at the same time: each adds to what is there,
-and building the same graph again changes nothing.
+it, and the producer overwrites it when `c` has released it. The graph is stored in the ring's file,
+so every process sees the graph. Threads and processes may build the graph at the same time: each
+adds its branches, and building the same graph again changes nothing.
 """
 
 from __future__ import annotations
@@ -150,13 +150,13 @@ class Sequence(Closing, Node):
         return self._handle.slot(sequence)
 
     def drop(self) -> None:
-        """Drop the branch: it no longer holds the producers, and next() raises BranchDropped."""
+        """Drop the branch: producers no longer wait for it, and next() raises BranchDropped."""
         if self.branch is None:
             raise ValueError("a producer has no branch to drop; close() it")
         self._ring.drop_branch(self.branch)
 
     def close(self) -> None:
-        """Leave the ring; a branch stays and continues to hold the producers.
+        """Leave the ring; a branch stays, and producers wait for it when the ring is full.
 
         Messages that next() took, without a done(), are delivered again, marked as redelivered.
         """
@@ -186,16 +186,17 @@ class FanOut(Node):
     """Several branches side by side: ``FanOut.to(b).and_(c)``.
 
     Several threads and processes may add and remove branches while messages flow. A new branch
-    begins at its own position, and the followers of the fan-out wait for it from then on. An
-    empty fan-out holds nobody back.
+    begins at its own position, and the followers of the fan-out wait for it from then on. The
+    followers of an empty fan-out follow the fan-out's upstream directly.
 
     The ring keeps the graph of branches. The fan-out keeps the nodes given to it, which the ring
     does not know: its members, its followers and its upstream.
     """
 
     def __init__(self) -> None:
-        # Dicts keep their order, and each change is one step. A thread adds its node before it
-        # reads the other dict: so of two threads at the same time, at least one connects the nodes.
+        # Dicts keep their order, and each change is one step. Two threads may add a member and a
+        # follower at the same time. Each thread adds its node to one dict, and then reads the other
+        # dict: so at least one thread finds the other's node, and connects the two nodes.
         self._members: dict[Node, None] = {}
         self._followers: dict[Node, None] = {}
         self._upstream: Node | None = None

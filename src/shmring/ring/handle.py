@@ -231,22 +231,24 @@ class Ring(Closing):
         branch : name of the branch, 1 to 47 bytes. Every branch sees every message
         start : where a new branch begins. "earliest": with the messages that the ring still holds,
             also messages and end markers of earlier runs of the programs. "latest": after the last
-            message that is published now; a message with an earlier claim that is still open is not
-            delivered either. A sequence: with the first message at or after this sequence. An
-            existing branch continues at its position
+            message that is published now. The branch then also misses a message that a producer
+            publishes later, in slots that it claimed before the last message's slots. A sequence:
+            with the first message at or after this sequence. An existing branch continues at its
+            position
         exclusive : allow one consumer only
-        ephemeral : drop the branch with its last consumer; otherwise the branch continues to hold
-            the producers
-        drop_oldest : lose the oldest messages instead of holding the producers (Overrun says which
-            messages). Messages on lease of its living consumers still hold the producers
+        ephemeral : drop the branch with its last consumer; otherwise the branch stays, and
+            producers wait for it when the ring is full
+        drop_oldest : when the ring is full, lose the branch's oldest messages instead of making
+            producers wait (Overrun says which messages). Producers still wait for messages on lease
+            to living consumers of the branch
         after : names of the branches that this branch follows: it sees a message when all of them
             have released the message
-        max_deliveries, dead_letter : the most deliveries of a message, 1 to 255, and the ring for
-            messages delivered more often. This consumer pushes a message that was delivered so
-            often, to consumers that died or handed it back, into the ring `dead_letter`, and
-            releases it. `dead_letter` is the name of an existing ring, or its path (with a slash);
-            this ring has the same schema and at least as many slots; see
-            :doc:`death </concepts/death>`
+        max_deliveries, dead_letter : the most deliveries of one message, 1 to 255, and the ring for
+            messages that reach this limit. If a message was delivered `max_deliveries` times and
+            never released, this consumer does not deliver it again: it pushes the message into the
+            ring `dead_letter`, and releases it. `dead_letter` is the name of an existing ring, or
+            its path (with a slash); the ring must have the same schema and at least as many slots;
+            see :doc:`death </concepts/death>`
         wait : as for producer()
         name : name of this participant in statistics
 
@@ -284,7 +286,7 @@ class Ring(Closing):
         drop_oldest: bool = False,
         after: str | Iterable[str] = (),
     ) -> None:
-        """Make a branch without joining it, so that it holds messages for later consumers.
+        """Make a branch without joining it, so that the ring keeps messages for later consumers.
 
         Parameters and errors are those of consumer(). An existing branch does not change.
         """
@@ -295,7 +297,7 @@ class Ring(Closing):
         )
 
     def drop_branch(self, branch: str) -> None:
-        """Drop a branch. It no longer holds the producers, and its consumers get BranchDropped.
+        """Drop a branch. Producers no longer wait for it, and its consumers get BranchDropped.
 
         Raises
         ------
@@ -358,12 +360,13 @@ class Ring(Closing):
         )
 
     def pin(self) -> Pinned:
-        """Let a GPU's runtime pin the slots in this process, so that it copies at the bus's speed.
+        """Let a GPU's runtime pin the slots in this process: copies then run at the bus's speed.
 
-        The runtime is that of CUDA or HIP: the runtime that torch or cupy has loaded, or else the
-        first one found. Pinning takes a third of a second for each GB, once. The ring is unpinned
-        by unpin(), at the end of a block ``with ring.pin():``, or before its memory is unmapped. In
-        a forked child the ring is not pinned. Pinning a pinned ring changes nothing.
+        Pinned memory keeps its place in physical memory, so the GPU reads it directly. The runtime
+        is CUDA's or HIP's: the one that torch or cupy has loaded, or else the first one that is
+        found. Pinning takes a third of a second for each GB, once. The ring is unpinned by unpin(),
+        at the end of a block ``with ring.pin():``, or before its memory is unmapped. In a forked
+        child the ring is not pinned. Pinning a pinned ring changes nothing.
 
         Raises
         ------
@@ -528,8 +531,9 @@ def create(
     name : 1 to 200 of the characters A-Z a-z 0-9 . _ -; or None with `path`
     slots : number of 300-byte slots, a power of two, at least 1,024; a slot costs 332 bytes
     path : a file to use instead of shared memory
-    participants : the most participants at a time, up to 248. Each attached ring counts as one, and
-        so does each of its producers and consumers except one, which shares the ring's seat
+    participants : the most participants at a time, up to 248. An attached ring counts as one
+        participant together with its first producer or consumer. Each further producer or consumer
+        counts as one more
     single_producer : refuse a second living producer
     checksum : store and check a CRC32C of every message
     clock : source of the messages' time: "coarse" (1 to 4 ms), "precise" (costs about 20 ns), "off"

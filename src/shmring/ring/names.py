@@ -35,7 +35,9 @@ from shmring.errors import (
 SHM_FOLDER = "/dev/shm"
 _PREFIX = "shmring."
 REPLIES = "reply."  # prefix, before a sidecar's name, of the rings with the sidecar's answers
-RING_OVERHEAD = 256 * 1024  # maximum bytes of a ring's file, without its slots and its schema
+# Estimated bytes of a ring's file besides the slots and the schema: the header, the cursors of the
+# branches and 128 seats take 192 KiB (see docs/layout.md); with 248 seats, they take 344 KiB.
+RING_OVERHEAD = 256 * 1024
 PARKED = "parked."  # prefix, before a sidecar's name, of rings with requests moved out of its ring
 WORKERS = "worker."  # prefix of the rings of Spark's Python workers, while they have names
 REQUESTS = "sidecar."  # prefix, before a sidecar's name, of the ring with the sidecar's requests
@@ -148,10 +150,11 @@ def remove(
 ) -> bool:
     """Unlink the ring at this path, unless it is used; return whether it was unlinked.
 
-    With `uuid`, only the ring with this uuid is unlinked. `is_used` gets the living participants
-    (none if the ring is damaged) and returns whether the ring has to stay. It is called under the
-    ring's own lock, which every process takes to join: no process can join between the answer and
-    the unlink. A handle of the caller counts as a participant unless it is closed before.
+    With `uuid`, only the ring with this uuid is unlinked. The function `is_used` gets the living
+    participants (none if the ring is damaged) and returns whether the ring has to stay. Every
+    process takes the ring's own lock to join, and this lock is held from the call of `is_used` to
+    the unlink: no process can join in between. A handle of the caller counts as a participant
+    unless it is closed before.
     """
     kept = companions_of(path)  # listed before the unlink: after it another ring may take the name
     unlink_name = _shm_unlink(path)

@@ -1,6 +1,7 @@
 """Reading a journal: replay messages and Arrow batches, find damage, restore a ring.
 
-Nothing here needs the ring that was journalled. The journal may still be running.
+These functions read only the journal's files: the ring that was journalled need not exist, and the
+journal may still be running.
 """
 
 from __future__ import annotations
@@ -77,7 +78,10 @@ _read_schema = functools.lru_cache(maxsize=16)(read_schema)
 
 @dataclass(slots=True)
 class Verified:
-    """The contents of a journal: sequences from `first` to `end`, counts, times of its messages.
+    """A summary of a journal, whose messages have the sequences from `first` to `end` - 1.
+
+    The summary has the numbers of segments, records, messages and their bytes, and the times at
+    which the oldest and the newest message were published.
 
     `torn` is the number of bytes after the last valid record. A crash has left these bytes, or a
     journal is still writing them. They may also be a damaged record: the newest record has no
@@ -296,10 +300,10 @@ def _lock(disk: Disk, path: str) -> LockFile:
 
 
 def _cut(directory: str, names: list[int], offset: int) -> None:
-    """Shorten the first of these segments and remove the others.
+    """Shorten the first of the segments in `names` to `offset` bytes, and remove the later ones.
 
-    The last segment is removed first, so that a crash leaves no hole.  Files are replaced, never
-    shortened, because readers may have them mapped.
+    The last segment is removed first, so that after a crash no segment is missing between two
+    others.  The shortened segment is a new file, because readers may have the old one mapped.
     """
     disk = Disk()
     for first in reversed(names):
@@ -342,7 +346,9 @@ def restore(
 
     disk, where = Disk(), path_text(path)
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(PermissionRefused):  # the directory is a copy on a read-only disk
+        # Go on without the lock if this process may not write to the directory, for example because
+        # the directory is a copy on a read-only disk.
+        with contextlib.suppress(PermissionRefused):
             stack.callback(_lock(disk, where).release)
         found, serialized = _read_all(disk, where, allow_gap=allow_gap)
         schema = _read_schema(serialized) if serialized else None

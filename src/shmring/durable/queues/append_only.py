@@ -34,14 +34,14 @@ from shmring.ring.names import path_text
 
 
 class Overhead(NamedTuple):
-    """The bytes of the file that are items, and the other bytes."""
+    """The size of a queue's file, and how many of its bytes are items."""
 
     file_bytes: int
     item_bytes: int
 
     @property
     def ratio(self) -> float:
-        """Other bytes per byte of items; taken items count as items until compaction."""
+        """Bytes that are no items, for each byte of items; taken items count until compaction."""
         return (self.file_bytes - self.item_bytes) / max(1, self.item_bytes)
 
 
@@ -54,7 +54,8 @@ class AppendOnlyQueue(session.Ends):
     ----------
     path : the file
     position : a position that ``flush`` returned: open its state read-only
-    readonly : open the last state read-only; dequeue() then changes this view, not the file
+    readonly : open the last state read-only; dequeue() then takes items from this object's copy of
+        the state, and the file stays unchanged
     timeout : seconds to wait for another writer; None waits for ever, 0 does not wait
     disk : replacement for the calls of the file system; for tests
 
@@ -90,7 +91,8 @@ class AppendOnlyQueue(session.Ends):
         self._pid, self._forks = os.getpid(), lineage.forks
         self._owner = None
         self._closed = False
-        # True if a forked child can read this view: the view's state in memory is complete.
+        # True if a forked child may read this queue, because the queue is open read-only, and no
+        # thread of the parent was changing its state in memory at the fork.
         self._shared = self.readonly
         self._failure: BaseException | None = None
         directory, name = os.path.split(self.path)
@@ -183,7 +185,7 @@ class AppendOnlyQueue(session.Ends):
 
     @contextmanager
     def _writing(self) -> Generator[None]:
-        """Stop the queue if this block fails or is interrupted, unless the disk is full."""
+        """Let all later calls raise Closed if this block raises anything but NoSpace."""
         try:
             yield
         except NoSpace:
@@ -315,7 +317,8 @@ class AppendOnlyQueue(session.Ends):
     def compact(self) -> int:
         """Flush, then rewrite the file with only the items in the queue, in one step.
 
-        Open views do not change.  Earlier positions can no longer be opened.
+        A queue that is open read-only keeps the old file.  Earlier positions can no longer be
+        opened.
 
         Returns
         -------
@@ -332,7 +335,8 @@ class AppendOnlyQueue(session.Ends):
     def reset(self) -> int:
         """Delete every item, flushed or not, and every earlier state, in one step.
 
-        Open views do not change.  Earlier positions can no longer be opened.
+        A queue that is open read-only keeps the old file.  Earlier positions can no longer be
+        opened.
 
         Returns
         -------

@@ -54,13 +54,16 @@ NODE_BYTES = 32
 
 
 class Held:
-    """Items that are in no file yet; items taken before a flush are never written to a file."""
+    """Holds items in memory that no flush has written yet, and reads them as a file is read.
+
+    If such an item is taken before the next flush, it is never written.
+    """
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
     def read(self, nbytes: int, position: int) -> bytes:
-        """Return `nbytes` bytes from a position in the held data."""
+        """Return `nbytes` bytes of the items from `position` on, counted from their first byte."""
         return self.data[position : position + nbytes]
 
 
@@ -232,7 +235,7 @@ class AppendOnlyFile(SyncedAhead):
 
         Raises
         ------
-        NoSpace : nothing was kept
+        NoSpace : the disk is full; no item was added
         """
         items = self.base + self._end
         extents = extents_of(packing.table, items)
@@ -253,7 +256,7 @@ class AppendOnlyFile(SyncedAhead):
 
         Raises
         ------
-        NoSpace : nothing was kept
+        NoSpace : the disk is full; the file has the old stack only
         """
         position = self.base + self._end
         parts: list[Buffer] = []

@@ -188,7 +188,7 @@ class DataFiles:
         return self._files[number]
 
     def settle(self, *, keep_broken: bool) -> None:
-        """Remove the files that have no references after recovery; go on in the last file."""
+        """Remove the files without references after recovery; let writes append to the last one."""
         for file in list(self._files.values()):
             if file.references == 0:
                 file.keep_broken = keep_broken
@@ -204,7 +204,7 @@ class DataFiles:
 
         Raises
         ------
-        NoSpace : nothing was kept
+        NoSpace : the disk is full; no item was added
         Closed : the queue was closed
         """
         nbytes = sum(map(len, parts))

@@ -12,8 +12,8 @@ from shmring.durable.queues.data_files import DataFile
 from shmring.durable.queues.transaction_log import TransactionLog
 
 Source = DataFile | TransactionLog
-# append() adds new items to the last run only while that run has fewer items than this; otherwise
-# the new items stay a run of their own, in a new span.
+# append() joins new items to the last run until that run has this number of items; then it begins a
+# new run. A run's extents stay in memory until all of its items have left the queue.
 _LONG_RUN = 4096
 # Sort key of spans.
 by_number = attrgetter("number")

@@ -48,8 +48,8 @@ _LOG = logging.getLogger("shmring.durable")
 # Errors that stop the queue and are not raised themselves: the call and all later calls raise
 # Closed, which names the error. Any other error also stops the queue, and is raised at once.
 _STOPPING = (OSError, Damaged)
-# Run of items that a transaction adds: number of the first item, file (None for the log), offset,
-# table of extents.
+# Run of items that a transaction adds: number of the first item, file (None for the log), offset of
+# the first item there, and the items' extents, one after the other.
 Placed = tuple[int, DataFile | None, int, bytes]
 _NONE = Packing()  # no items
 # Closing rewrites a log that is larger than 1/16 of log_size.
@@ -367,7 +367,7 @@ class PersistentQueue(Closing):
         body = Body()
         number = self._next_item
         # Items that this group adds, in the order of their numbers. Offsets of items in the log are
-        # relative to the body.
+        # counted from the transaction's body, whose own offset is not known yet.
         put: list[Placed] = []
         files: set[DataFile] = set()
         taken: list[Span] = []
@@ -540,9 +540,10 @@ class PersistentQueue(Closing):
         with self._lock:
             self._adopt()
             live = self._line.count + sum(map(len, self._line.taken))
-        # Estimated size of a rewritten log: 120 bytes, and 8 for each item. The estimate is too low
-        # if the items in the queue are in many separate ranges. Then the first condition stays true
-        # after a rewrite; the second one, that the log has grown, avoids a rewrite at every flush.
+        # Estimated size of a rewritten log: some 120 bytes of headers, and 8 bytes (length and
+        # checksum) for each item. The estimate is too low if the items in the queue are in many
+        # separate ranges, each with a header of its own. Then the first condition stays true after
+        # a rewrite; the second one, that the log has grown, avoids a rewrite at every flush.
         return end > 2 * (120 + 8 * live) and end - self._rewritten_size > size // 2
 
     def _rewrite_log(self) -> None:

@@ -219,7 +219,7 @@ Moved = dict[Run, tuple[DataFile, bytearray]]
 def rewrite(
     disk: Disk, log: TransactionLog, files: DataFiles, live: list[Span], next_item: int
 ) -> tuple[TransactionLog, Moved]:
-    """Replace the log, in one durable step, by a log with one transaction: it puts the live items.
+    """Replace the log, in one durable step, by a log whose only transaction adds the live items.
 
     Items that stand in the log are copied to a data file first.
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # Maximum bytes of items held in memory; then the items are written early, uncommitted.
 BUFFER_BYTES = 1 << 20
-# Maximum bytes of items that go into the log with the transaction, which saves the first of two
-# syncs.
+# Maximum bytes of items that a flush writes into the log, inside its transaction: one sync of the
+# log then makes both durable. Larger items go into a data file, which needs a sync of its own.
 _INLINE_BYTES = 32 << 10
 
 
@@ -162,7 +162,7 @@ class Transaction:
         self.wake()
 
     def wait(self) -> None:
-        """Return when the transaction is committed, or when its thread has to lead the others."""
+        """Return when the transaction is committed, or when its thread has to commit a group."""
         if not self.done:
             self._turn.acquire()
 
@@ -182,8 +182,8 @@ class GroupCommit:
 
     Parameters
     ----------
-    commit : function that commits a group of transactions, and calls finish() of each; an interrupt
-        may end it before
+    commit : function that commits a group of transactions, and calls finish() of each. An exception
+        of a signal's handler may end the function before it has finished all of them
     """
 
     def __init__(self, commit: Callable[[list[Transaction]], None]) -> None:

@@ -91,7 +91,7 @@ class Body:
         return start
 
     def take(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Add the removal of these items: (number of the first, count) each."""
+        """Add operations that remove ranges of items, each given as (first number, count)."""
         first = count = 0
         for number, more in sorted(ranges):
             if count and number == first + count:
