@@ -58,13 +58,13 @@ struct ipc_field {
 	const struct ArrowSchema *schema;
 	enum ipc_values values;
 	uint32_t width;
-	uint32_t buffers; /* buffers that each array of this field has, in memory as in a message */
+	uint32_t buffers; /* number of buffers of an array of this field; the same in memory and in a message */
 };
 
 /* Fields of a schema: the nodes of its tree, each before its children. The fields point into the schema, so the
  * schema must live as long as the layout. */
 struct ipc_layout {
-	struct ipc_field *fields; /* fields in this order; the first is the record batch itself */
+	struct ipc_field *fields; /* all fields, each before its children; the first stands for the record batch */
 	uint32_t field_count;
 	uint32_t buffer_count; /* number of buffers in a message: those of all fields together */
 };

@@ -9,7 +9,7 @@
 static const struct {
 	const char *prefix; /* beginning of the format; the first match counts, so longer prefixes come first */
 	enum ipc_values values;
-	uint32_t width; /* `width` of the field; 0: the number behind the prefix gives it */
+	uint32_t width; /* `width` of the field; 0 if the format has the width as a number behind the prefix */
 } formats[] = {
     /* CHANGE: edit this for a new type between Spark and Arrow */
     {"n", VALUES_NONE, 1},         {"b", VALUES_BITS, 1},    {"c", VALUES_FIXED, 1},   {"C", VALUES_FIXED, 1},

@@ -7,9 +7,9 @@
 
 /* --- flat buffers -------------------------------------------------------------------------- */
 
-/* A flat buffer that is not trusted: each function checks its step against `size`, and returns false if a table,
- * list or field does not lie inside. `bytes` begins at a multiple of 8, and is little-endian, as this machine is.
- */
+/* A flat buffer that is not trusted. Each function returns false if the table, list or field that it looks for
+ * does not lie within the `size` bytes. `bytes` begins at a multiple of 8, and is little-endian, like this
+ * machine. */
 struct flat {
 	const uint8_t *bytes;
 	uint64_t size;
@@ -71,7 +71,8 @@ static bool flat_table_at(const struct flat *in, uint64_t at, struct flat_table 
 	       flat_holds(in, table->fields, table->fields_bytes) && flat_holds(in, at, table->bytes);
 }
 
-/* Stores in *to the address that the offset at `at` points to. */
+/* Reads the reference at `at`, a distance in bytes, and stores in *to the position that it points to. All
+ * positions are counted from the beginning of the flat buffer. */
 static bool flat_follow(const struct flat *in, uint64_t at, uint64_t *to)
 {
 	*to = at + flat_u32(in, at);
@@ -85,8 +86,8 @@ static bool flat_root(const struct flat *in, struct flat_table *table)
 	return flat_holds(in, 0, 4) && flat_follow(in, 0, &at) && flat_table_at(in, at, table);
 }
 
-/* Stores in *at the address of field `index`, which has `bytes` bytes; 0 if the field is absent and has its
- * default. */
+/* Stores in *at the position of field `index`, which has `bytes` bytes. Stores 0 if the table leaves the field
+ * out: the field then has its default value. */
 static bool flat_field(const struct flat_table *table, unsigned index, unsigned bytes, uint64_t *at)
 {
 	uint64_t entry = 4 + 2 * (uint64_t)index;

@@ -15,14 +15,16 @@ struct ipc_metadata {
 	uint32_t continuation; /* ff ff ff ff */
 	uint32_t size; /* bytes of metadata behind this word */
 	uint32_t root; /* distance to `message` */
-	uint16_t message_fields[6]; /* bytes of list and table; offsets of version, type, header, body */
-	int32_t message; /* first word of the table: its distance from message_fields */
+	uint16_t message_fields[6]; /* bytes of this list and of the table; then the offsets in the table of
+					 version, type, header and body */
+	int32_t message; /* first word of the table Message: distance back to message_fields, its list of fields */
 	uint32_t header; /* distance to `batch` */
 	int64_t body_bytes;
 	int16_t version;
 	uint8_t header_type;
 	uint8_t gap;
-	uint16_t batch_fields[5]; /* bytes of list and table; offsets of length, nodes, buffers in the table */
+	uint16_t batch_fields[5]; /* bytes of this list and of the table; then the offsets in the table of
+				       length, nodes and buffers */
 	uint16_t another_gap;
 	int32_t batch;
 	uint32_t to_nodes;
@@ -81,8 +83,8 @@ static void metadata_begin(struct ipc_metadata *m, uint32_t nodes, uint32_t buff
 
 enum how {
 	HOW_COPY,
-	HOW_SHIFT, /* bits from bit `first` of a byte on: `nbytes` + 1 bytes are read, `nbytes` written */
-	HOW_SHIFT_LAST, /* bits from bit `first` of a byte on: `nbytes` bytes are read, and as many written */
+	HOW_SHIFT, /* copy bits that begin at bit `first` of a byte: reads `nbytes` + 1 bytes, writes `nbytes` */
+	HOW_SHIFT_LAST, /* like HOW_SHIFT, but the bits end in the first `nbytes` bytes, so only those are read */
 	HOW_REBASE_32, /* 4-byte offsets; `first` is subtracted from each: offsets in a message begin at 0 */
 	HOW_REBASE_64,
 };

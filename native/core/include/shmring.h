@@ -38,7 +38,7 @@ extern "C" {
 #define SHMRING_SLOT_BYTES 300
 #define SHMRING_SLOT_FILE_BYTES 332 /* file bytes per slot: 300 of payload and 32 of control data */
 #define SHMRING_MAX_BRANCHES 64
-#define SHMRING_MAX_PARTICIPANTS 248 /* attached processes, producers and consumers together */
+#define SHMRING_MAX_PARTICIPANTS 248 /* limit of attached rings, producers and consumers together */
 #define SHMRING_NAME_BYTES 56 /* room for a participant's or a branch's name and its terminating zero */
 
 enum shmring_status {
@@ -83,7 +83,7 @@ typedef struct shmring shmring;
 enum shmring_clock {
 	SHMRING_CLOCK_COARSE = 0, /* the kernel's tick, 1 to 4 ms; reading it takes about 3 ns */
 	SHMRING_CLOCK_PRECISE = 1, /* the precise clock; reading it takes about 20 ns */
-	SHMRING_CLOCK_OFF = 2, /* messages have no time */
+	SHMRING_CLOCK_OFF = 2, /* messages get no time of publication */
 };
 
 /* CHANGE: edit this for a new option of a ring */
@@ -120,7 +120,7 @@ struct shmring_info {
 };
 
 enum shmring_attach_flags {
-	SHMRING_READ_ONLY = 1, /* for info, stat and table: not a participant, changes nothing */
+	SHMRING_READ_ONLY = 1, /* the handle only observes (info, stat, table): it is no participant */
 	SHMRING_FOREIGN_OWNER = 2, /* accept a ring that another user owns */
 	/* With READ_ONLY: accept any user's ring. If other users may write its file, copy the ring as it
 	 * stands now into private memory. Otherwise another user could shorten the file, and the next read of
@@ -200,7 +200,7 @@ enum shmring_kind {
 	SHMRING_KIND_BYTES = 0,
 	SHMRING_KIND_END = 2, /* ends the producer's stream for every consumer of every branch; length 0 */
 	SHMRING_KIND_ARROW_BATCH = 3, /* one encapsulated IPC record batch message of the ring's schema */
-	SHMRING_KIND_ARROW_STREAM = 4, /* encapsulated IPC messages: schema, dictionaries, batch */
+	SHMRING_KIND_ARROW_STREAM = 4, /* an Arrow IPC stream: schema, dictionaries (if any) and one batch */
 	SHMRING_KIND_USER = 16,
 };
 
@@ -274,7 +274,7 @@ struct shmring_branch_options {
 	uint64_t sequence;
 	bool exclusive; /* allows one consumer at a time ("SC" in the docs) */
 	bool ephemeral; /* dropped with its last consumer */
-	bool drop_oldest; /* loses its oldest messages instead of holding producers; leases are kept */
+	bool drop_oldest; /* producers overwrite its oldest messages, except those on lease, instead of waiting */
 	uint64_t upstream; /* bit i: follow branch i; 0: follow the producer */
 };
 
@@ -292,8 +292,8 @@ struct shmring_branch_info {
 	uint32_t orphans; /* seats with leases to redeliver, of consumers that died or handed messages back */
 };
 
-/* Makes the branch unless it exists. Stores the branch's number in *id unless `id` is NULL. Only shmring_join
- * makes an ephemeral branch, which never exists without a consumer. */
+/* Makes the branch unless it exists. Stores the branch's number in *id unless `id` is NULL. Does not make an
+ * ephemeral branch, because an ephemeral branch never exists without a consumer: shmring_join makes it. */
 SHMRING_API int shmring_subscribe(shmring *ring, const char *name, const struct shmring_branch_options *options,
 				  uint32_t *id);
 
@@ -336,11 +336,11 @@ SHMRING_API void shmring_consumer_close(shmring_consumer *consumer);
 
 struct shmring_message {
 	uint64_t message_id;
-	uint64_t time; /* ns since 1970; 0 if the ring keeps no time */
+	uint64_t time; /* time of publication in ns since 1970; 0 if the ring keeps no times */
 	const void *data;
 	uint32_t length;
 	uint32_t slots;
-	uint32_t checksum; /* CRC32C; 0 if the ring keeps none */
+	uint32_t checksum; /* CRC32C; 0 if the ring keeps no checksums */
 	uint8_t kind;
 };
 
@@ -357,10 +357,10 @@ struct shmring_lease {
 /* Takes up to `max_messages` consecutive messages, in at most `max_slots` slots (it
  * takes one message of any size).
  *
- * SHMRING_ENDED: the branch has reached an end marker; nothing is held. Each
+ * SHMRING_ENDED: the branch has reached an end marker, and no message was taken. Each
  * consumer that had joined by then gets this answer once, before it takes any message
- * behind the marker. Markers without a message between them are one end if the streams of
- * their producers overlap: the second producer began its stream before the first marker. */
+ * behind the marker. Two markers without a message between them count as one end if the
+ * producer of the second marker began its stream before the first marker. */
 SHMRING_API int shmring_take(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 			     struct shmring_lease *lease);
 
@@ -452,7 +452,7 @@ SHMRING_API int shmring_consumer_dead_letters(shmring_consumer *consumer, uint32
 /* Returns true if the caller should call shmring_nack() again after SHMRING_CONTENDED. `since_ns`
  * (CLOCK_MONOTONIC) is the time of the caller's first try. The result is true for 5 s after that time,
  * but only for 1 ms if this process has already waited for the ring's admin lock in vain, and has not
- * got the lock since. If the result is false, the error text names the process that has the lock, and
+ * got the lock since. If the result is false, the error text says why the lock cannot be taken, and
  * the messages stay held: closing the consumer hands them back. */
 SHMRING_API bool shmring_nack_again(const shmring_consumer *consumer, int64_t since_ns);
 
@@ -481,7 +481,7 @@ enum shmring_wait_strategy {
 	SHMRING_WAIT_STRATEGIES /* number of strategies */
 };
 
-/* How a wait polls. */
+/* How a wait goes on after it has looked for a message or a free slot, and found none. */
 enum shmring_look {
 	SHMRING_LOOK_SPIN, /* looks again at once */
 	SHMRING_LOOK_YIELD, /* looks again after other threads have had the processor */
@@ -500,9 +500,10 @@ SHMRING_API const struct shmring_wait_strategy_info *shmring_describe_wait(uint8
 
 /* Wait until another try may succeed, and then return SHMRING_OK. Both functions return
  * SHMRING_AGAIN when a signal arrives, and after a time slice, so that the caller can
- * handle signals. A slice lasts 50 ms at most. If many participants sleep on the ring, a slice may
- * last about 20 ms times their number, but no longer than the participant has already waited. One of
- * the waiters looks for dead participants every 50 ms. If the ring's file was removed (not by
+ * handle signals. A slice lasts at most 50 ms, because one of the waiters looks for dead participants
+ * every 50 ms. The other waiters' slices may grow, so that many sleepers do not wake up often: to about
+ * 20 ms times the number of sleepers, but never beyond the time for which the participant has already
+ * waited. If the ring's file was removed (not by
  * shmring_unlink()) and made anew, or no participant is attached that could end the wait, a wait of
  * more than a second ends with SHMRING_OK, and the next try returns SHMRING_E_NOT_FOUND. A producer
  * that never waits gets this error within a round of the ring. `deadline_ns` is a time of
@@ -518,7 +519,7 @@ struct shmring_wait {
 	shmring_consumer *consumer; /* NULL for a producer */
 	shmring_producer *producer; /* NULL for a consumer */
 	uint64_t slots; /* slots that the producer needs */
-	bool ready; /* result: the next try succeeds, or says why it cannot (an end, a dropped branch) */
+	bool ready; /* result: the next try succeeds, or returns the reason why none can (e.g. a dropped branch) */
 };
 
 /* Waits with one thread for any of several consumers and producers, of any rings. Returns SHMRING_OK if one of
@@ -574,7 +575,7 @@ struct shmring_participant_info {
 	uint64_t dropped;
 	uint64_t redelivered; /* messages taken that had been delivered before */
 	uint64_t synced_ns; /* see shmring_count_synced() */
-	uint64_t most_delivered; /* number of the held message that was delivered most often, UINT64_MAX: none */
+	uint64_t most_delivered; /* message_id of the held message with most deliveries, UINT64_MAX: none */
 	uint32_t deliveries; /* number of deliveries of that message; 256 means 256 or more */
 };
 

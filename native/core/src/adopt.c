@@ -1,9 +1,9 @@
 /* Leases of orphans (of dead consumers, or handed back) go to living consumers of the same branch:
  * docs/protocol.md, P7.
  *
- * The leases come before fresh messages, but never block them: if the admin lock cannot be
- * taken, the consumer takes fresh messages, and tries again after a pause. The holder
- * of the lock may be stopped for good.
+ * The leases come before fresh messages, but never block them. If the admin lock cannot be
+ * taken, the consumer takes fresh messages, and tries again after a pause, because the process
+ * that has the lock may be stopped for good.
  */
 #include <time.h>
 
@@ -147,10 +147,10 @@ static bool try_admin_lock(shmring_consumer *consumer)
 	return true;
 }
 
-/* Begins to move leases. A consumer that died while it moved a lease must be settled first: its
- * recovery looks up in the orphan's seat which of the two seats has the lease. Leases move only
- * under the admin lock, so at most one consumer can have died while it moved a lease, and
- * `graph.adopter` names that consumer. Returns false if that consumer cannot be settled now. */
+/* Notes in `graph.adopter` that this consumer moves leases from now on. Before, settles the consumer
+ * that `graph.adopter` named if it died while it moved a lease: its recovery looks up in the orphan's seat
+ * which of the two seats has the lease, so that seat must not change first. There is at most one such
+ * consumer, because leases move only under the admin lock. Returns false if it cannot be settled now. */
 bool leases_move(shmring_consumer *consumer)
 {
 	shmring *r = consumer->ring;
@@ -248,8 +248,8 @@ static bool give_returned(shmring_consumer *consumer, uint64_t lo, uint64_t hi, 
 	*end = lo;
 	*status = scan_messages(consumer->ring, lo, same, max_messages, max_slots, end, &messages, &marker);
 	messages += marker && consumer->takes_ends;
-	/* If the message at `lo` is damaged or missing, no message of the held range that contains `lo` is
-	 * delivered: the range is struck as far as `same`, like a range in undeliverable(). */
+	/* If the message at `lo` is damaged or missing, the messages behind it cannot be found, so nothing of
+	 * [lo, same) is delivered. The code below strikes [lo, same), like undeliverable() strikes a range. */
 	if (*status || *end == lo)
 		*end = same;
 	/* The result is ignored: if the removal would split a recorded range, and no entry is free for the second

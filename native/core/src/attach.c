@@ -113,8 +113,8 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 			munmap(r->base, r->mapped_bytes);
 	}
 	if (!status) {
-		/* Locks are opened after the mapping: open_for_locks() then also notices if `fd` was lost before
-		 * the mapping (closed by other code of this process), and the number is another file's. */
+		/* The file is opened for locks after the mapping. Other code of this process may have closed `fd`
+		 * before the mapping, and opened another file with its number: open_for_locks() notices that. */
 		status = open_for_locks(r, path, how, fd);
 		if (status)
 			munmap(r->base, r->mapped_bytes);
@@ -198,7 +198,7 @@ void shmring_close(shmring *r)
 		}
 		store_relaxed(&r->seat, NOBODY);
 		for (uint32_t i = 0; i < r->seat_count;
-		     i++) /* seats of producers and consumers that are still open */
+		     i++) /* abandons the seats of producers and consumers that are still open */
 			seat_abandon(r, i);
 		lock_file_drop(r->seatless);
 		lock_file_close(r->locks);

@@ -180,7 +180,7 @@ static uint64_t hole_length(const shmring *r, uint64_t h)
 {
 	uint64_t best = 0;
 
-	if (r->options & OPT_SINGLE_PRODUCER) /* no other producer can have moved the claim */
+	if (r->options & OPT_SINGLE_PRODUCER) /* the claim word ends the hole: no other producer moves it */
 		return load_relaxed(&r->cursors->claim.v) - h;
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		const struct seat *s = &r->seats[i];

@@ -26,8 +26,8 @@ uint64_t shmring_consumer_hold(const shmring_consumer *consumer)
 enum { LOOK_AGAIN = 1, LOOK_FOR_ORPHANS };
 
 /* Moves a branch with drop_oldest past messages that are being overwritten. Returns
- * SHMRING_OVERRUN if the branch lost messages, or LOOK_AGAIN if all of the lost messages lie before the
- * branch's `first`. */
+ * SHMRING_OVERRUN if the branch lost messages. Returns LOOK_AGAIN if all overwritten messages lie before the
+ * branch's `first`: they were not for this branch, so nothing is lost. */
 static int check_overwritten(shmring_consumer *consumer, uint64_t seen)
 {
 	uint64_t t = seen >> 8;
@@ -38,7 +38,7 @@ static int check_overwritten(shmring_consumer *consumer, uint64_t seen)
 	if (next == t)
 		return SHMRING_OK;
 	moved = move_taken(consumer, seen, next);
-	consumer_raise_hold(consumer); /* wakes followers, too */
+	consumer_raise_hold(consumer); /* also wakes the branches that follow this one */
 	if (!moved)
 		return not_now(SHMRING_CONTENDED);
 	/* A `next` beyond MAX_SEQUENCE is damage: take_any() would look again for ever. */
@@ -57,7 +57,7 @@ static bool pass_over(shmring_consumer *consumer, uint64_t seen, uint64_t limit)
 	if (at <= t)
 		return false;
 	(void)move_taken(consumer, seen, at); /* if it fails, another consumer has moved the branch */
-	consumer_raise_hold(consumer); /* wakes followers, too */
+	consumer_raise_hold(consumer); /* also wakes the branches that follow this one */
 	return true;
 }
 
@@ -229,7 +229,7 @@ int shmring_take_one(shmring_consumer *consumer, struct shmring_lease *lease, st
 
 /* Result of one look at the messages after `taken`. */
 struct found {
-	uint64_t seen; /* word of `taken` that was read */
+	uint64_t seen; /* value of the word `taken` at this look */
 	uint64_t limit; /* first sequence that must not be taken */
 	uint64_t end; /* end of the range to take */
 	uint32_t messages; /* messages in the range */
@@ -248,8 +248,8 @@ static int reach_first(shmring_consumer *consumer, struct found *found)
 	if (!status && load_relaxed(&b->d.options) & BRANCH_LATER && t < load_relaxed(&b->d.first)) {
 		if (pass_over(consumer, found->seen, found->limit))
 			return LOOK_AGAIN;
-		/* Take nothing: a message that is published at `t` meanwhile lies before `first`, and is not for
-		 * this branch. */
+		/* Take nothing now: a message that is published at `t` after this look lies before `first`, so it
+		 * is not for this branch. */
 		found->limit = t;
 	}
 	return status;
@@ -280,9 +280,9 @@ static int pass_no_messages(shmring_consumer *consumer, struct found *found, boo
 
 	if (found->marker && !dead_are_known && dead_hold_something(consumer))
 		return LOOK_FOR_ORPHANS;
-	/* Leases of dead consumers come before the end: the end waits for them. */
+	/* Messages of dead consumers are delivered before the end, so the end is not reported yet. */
 	if (found->marker && load_relaxed(&consumer->branch->d.orphans)) {
-		consumer_raise_hold(consumer); /* ends the hold that consumer_stake() has announced */
+		consumer_raise_hold(consumer); /* takes back the hold that consumer_stake() announced */
 		return nothing_yet(consumer);
 	}
 	if (found->marker ? !consumer_at_end(consumer, found->seen, found->end, found->limit, &as_message)
@@ -305,7 +305,7 @@ static int look_behind_taken(shmring_consumer *consumer, uint32_t max_messages, 
 	t = found->seen >> 8;
 	if (__builtin_expect(load_relaxed(&b->taken.ends) != load_relaxed(&consumer->heard), 0) &&
 	    consumer_is_ended(consumer, t)) {
-		if (load_relaxed(&b->d.orphans)) /* leases of dead consumers come before the end */
+		if (load_relaxed(&b->d.orphans)) /* messages of dead consumers are delivered before the end */
 			return nothing_yet(consumer);
 		store_relaxed(&consumer->heard, consumer->heard + 1);
 		return not_now(SHMRING_ENDED);

@@ -37,18 +37,18 @@ struct shmring {
 	uint8_t *base;
 	size_t mapped_bytes; /* bytes from `base`: the file, and the slots again */
 	struct older_map *older_maps; /* earlier maps of the slots, with copies, see copies.c; NULL: none */
-	uint32_t copies; /* copies in older maps that are still read */
+	uint32_t copies; /* number of copies in older maps that are still read */
 	char name[256];
 	struct header header; /* checked copy of the file's header, which is not read again */
 };
 
-/* A waiter's record of its last wait; threads that share a consumer share it, too. */
+/* Record of the last wait of a producer or consumer. Threads that share a consumer share its record. */
 struct wait_memory {
-	int64_t took_ns; /* duration of the last wait; INT64_MAX: nothing came */
+	int64_t took_ns; /* duration of the last wait; IN_VAIN if the wait brought nothing */
 	int64_t since_ns; /* beginning of the series of waits that have brought nothing */
 	int64_t look_ns; /* duration of this waiter's last look for dead participants */
 	bool looks; /* this waiter made the last look for dead participants, so it makes the next */
-	bool lost; /* nothing can come, because the file has lost its name: the next try returns the error */
+	bool lost; /* the file has lost its name, so no wait can succeed: the next try returns the error */
 };
 
 /* A consumer's distance from the producers: how long it keeps away from the ring before a wait (wait.c). */
@@ -73,13 +73,15 @@ struct shmring_producer {
 	uint64_t claim_lo;
 	uint64_t claim_n; /* 0: no open claim */
 	uint64_t looked; /* sequence of the claim that last checked the file's name */
-	uint64_t began; /* beginning of the stream: `claim` at the opening, or behind the last end marker */
-	bool interrupted; /* waits must not sleep */
+	uint64_t began; /* sequence where the stream began: `claim` at the opening, or the end of the last end
+			   marker */
+	bool interrupted; /* shmring_producer_interrupt() is on: waits return at once */
 	struct wait_memory wait;
 	struct contention contention;
 };
 
-/* One boundary of a run of sequences: its place, and the run's other boundary (deferred.c). */
+/* Entry of a table of released runs (deferred.c): `at` is the first or the end sequence of a run, and `other` is
+ * the run's other boundary. */
 struct boundary {
 	uint64_t at;
 	uint64_t other;
@@ -97,12 +99,12 @@ struct shmring_consumer {
 	struct branch *branch;
 	uint32_t seat_index;
 	uint32_t branch_index;
-	uint32_t ranges_used; /* entries of `range` below this may be in use */
+	uint32_t ranges_used; /* upper limit: no entry of `range` from this index on is in use */
 	uint32_t graph_changes; /* value of `graph.changes` when upstream_released was computed */
 	uint64_t upstream_released; /* cached sequence up to which the upstream branches have released */
-	uint64_t heard; /* number of ends of the stream that this consumer need not report any more */
-	uint64_t found; /* value for `heard` once this consumer has taken an end marker as a message */
-	bool takes_ends; /* takes ends as messages */
+	uint64_t heard; /* the first `heard` ends of the stream need no report: reported, or before the joining */
+	uint64_t found; /* new value of `heard` when this consumer takes the next end marker as a message */
+	bool takes_ends; /* end markers are delivered as messages: shmring_consumer_take_ends() */
 	uint32_t max_deliveries; /* deliveries of a message before it goes to `dead_letters` */
 	shmring_producer *dead_letters; /* producer of another ring; NULL: messages are delivered for ever */
 	/* set_aside() of nack.c: returns true if it set the lease's message aside; if not, *status is the result
@@ -113,10 +115,10 @@ struct shmring_consumer {
 	struct deferred deferred; /* releases that await a free entry of `range` */
 	struct deferred returned; /* messages handed back and still held, because no seat was free */
 	bool gives_again; /* `returned` is not empty */
-	uint64_t lost_below; /* inherited messages below this sequence are lost: producers may overwrite them */
+	uint64_t lost_below; /* lower sequences of an inherited seat are lost: producers may overwrite them */
 	bool woken; /* a wake-up came here: if this consumer takes nothing, it passes the wake-up on */
 	uint32_t waiting; /* threads that wait for messages now */
-	bool interrupted; /* waits must not sleep */
+	bool interrupted; /* shmring_consumer_interrupt() is on: waits return at once */
 	struct wait_memory wait;
 	struct distance distance;
 	struct contention contention;
@@ -175,8 +177,8 @@ void lock_file_forget(struct lock_file *file);
 void lock_file_name(struct lock_file *file, const char *path);
 int lock_file_number(const struct lock_file *file); /* -1: other code has closed the descriptor */
 bool lock_file_is(const struct lock_file *file, int fd);
-bool lock_file_removed(const struct lock_file *file,
-		       bool *remade); /* the file has lost its name; *remade: another file has it */
+/* Returns true if the file has lost its name. Then sets *remade to whether another file has the name. */
+bool lock_file_removed(const struct lock_file *file, bool *remade);
 bool lock_file_given_up(const struct lock_file *file); /* this process has waited for the admin byte in vain */
 void lock_file_set_given_up(const struct lock_file *file, bool given_up);
 int lock_file_enter(struct lock_file *file);

@@ -190,7 +190,8 @@ static bool draft_publish(struct draft *d, const char *path)
 		return linkat(AT_FDCWD, d->path, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
 	if (syscall(SYS_renameat2, AT_FDCWD, d->path, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
 		return true;
-	return (errno == EINVAL || errno == ENOSYS) && link(d->path, path) == 0; /* NFS has no NOREPLACE */
+	/* NFS refuses RENAME_NOREPLACE with EINVAL; link(2) does not replace another file either. */
+	return (errno == EINVAL || errno == ENOSYS) && link(d->path, path) == 0;
 }
 
 /* --- contents of a new file ------------------------------------------------------ */
@@ -312,7 +313,7 @@ static int draft_fill(int fd, const char *name, const void *schema, const struct
 {
 	uint8_t *file;
 
-	if (fchmod(fd, h->mode)) /* open() applied the umask */
+	if (fchmod(fd, h->mode)) /* because open() removed the umask's bits from the mode */
 		return fail_errno("cannot set its mode", name);
 	RETURN_NOT_OK(check_space(fd, h, name));
 	errno = reserve(fd, h->file_bytes);

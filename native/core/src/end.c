@@ -45,15 +45,16 @@ static bool announce(shmring_consumer *consumer, uint64_t seen, uint64_t end)
 	fence_acquire(); /* keeps the reads of the marker before this read of `taken` */
 	if (load_relaxed(&consumer->branch->taken.v) != seen)
 		return false;
-	do { /* counts the end at this place once, even if several consumers find it and see different markers */
+	/* Several consumers may find this end, and see different markers of it: the CAS counts the end once. */
+	do {
 		bool first = ENDED_AT(before) <= seen >> 8;
 		uint64_t at = end > ENDED_AT(before) ? end : ENDED_AT(before);
 
 		after = at << 8 | (uint8_t)(before + first);
 	} while (after != before && !cas_seq_cst(word, &before, after));
-	/* `ends` is the full count; `ended` has the count's low 8 bits. Every consumer updates `ends` before it
-	 * moves the branch on, so `ends` is at most one too low. The CAS fails if another consumer has raised
-	 * `ends` since it was read above. */
+	/* `ends` is the full count of ends; `ended` has the low 8 bits of the count, and was raised first. Every
+	 * consumer raises `ends` before it moves the branch on, so `ends` is at most one too low here. If the low
+	 * bits differ, raise `ends` by one. The CAS fails if another consumer has raised `ends` meanwhile. */
 	if ((uint8_t)ends != (uint8_t)after)
 		(void)cas_seq_cst(&consumer->branch->taken.ends, &ends, ends + 1);
 	return true;

@@ -73,7 +73,8 @@ uint64_t branch_released(const shmring *r, const struct branch *b, bool holds_on
 					low = hold;
 			}
 		}
-		/* A lease that moved between two seats may have been missed in both. */
+		/* If a lease moved between two seats meanwhile, the loop may have missed its hold in both: read
+		 * all holds again. */
 		if (load_relaxed(&b->d.moves) == moves)
 			return low;
 	}
@@ -94,8 +95,8 @@ uint64_t upstream_released(const shmring *r, uint64_t upstream)
 }
 
 /* Returns the lowest sequence that any branch holds; NONE if no branch holds anything. Sets *drops_oldest if a
- * branch drops the oldest. Sets *soft if a branch drops the oldest or no branch holds anything: then the caller
- * decides how much to overwrite. */
+ * branch drops the oldest. Sets *soft if a branch drops the oldest or no branch holds anything: producers may then
+ * overwrite messages that no consumer has read, and the caller decides how many. */
 static uint64_t gate(const shmring *r, bool *soft, bool *drops_oldest)
 {
 	uint64_t active = load_acquire(&r->cursors->graph.active);
@@ -151,8 +152,8 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 	uint64_t again = next;
 
 	while (soft) {
-		/* Overwrite what is needed and a sixteenth of the ring more, so that the
-		 * steps to move the floor are rare. */
+		/* Overwrite a sixteenth of the ring more than is needed, so that the floor
+		 * moves seldom. */
 		uint64_t walked = walk_runs(r, floor, need + r->capacity / 16);
 		uint64_t now = load_acquire(&c->floor.v);
 

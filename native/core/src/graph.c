@@ -61,9 +61,9 @@ static uint64_t lowest_hole(const shmring *r, uint64_t claim)
 	return at;
 }
 
-/* Returns true if the row at `sequence` has its number already, but belongs to a batch that is not published
- * yet. The claims of a seat only go up, so every row that a seat has written at or after its intent lies in
- * its open claim. */
+/* Returns true if `sequence` lies in an open claim, although its entry shows its number: the rows of a batch get
+ * their numbers before the batch is published. The claims of a seat only go up, so every row that a seat has
+ * written at or after its intent lies in its open claim. */
 static bool lies_in_open_claim(const shmring *r, uint64_t sequence)
 {
 	uint8_t seat = description_seat(load_relaxed(&control_at(r, sequence)->description));
@@ -84,9 +84,10 @@ static uint64_t behind_published(const shmring *r, uint64_t claim)
 	return at && claim - at < r->capacity ? walk_runs(r, at - 1, at) : at;
 }
 
-/* Places a new branch. The branch stands at the floor when its bit in `active` is set.
- * From then on the floor passes the branch at most once: by an advance that read the branches
- * before the bit was set. floor_next shows such an advance (floor.c). */
+/* Gives a new branch its position: the floor, or for SHMRING_LATEST the oldest open claim. The position is stored
+ * before the branch's bit in `active`. After that, the floor passes the position at most once: if a process read
+ * the branches before the bit was set, and moves the floor now. floor_next shows how far that process goes
+ * (floor.c). */
 static int place_branch(shmring *r, uint32_t id, const struct shmring_branch_options *o)
 {
 	struct cursors *c = r->cursors;
@@ -106,7 +107,7 @@ static int place_branch(shmring *r, uint32_t id, const struct shmring_branch_opt
 	if (o->start == SHMRING_AT_SEQUENCE) {
 		if (o->sequence > load_relaxed(&c->claim.v)) {
 			fetch_and_seq_cst(&c->graph.active, ~bit(id));
-			wake_producers(r); /* producers may have begun to wait for the branch */
+			wake_producers(r); /* producers may have begun to wait for this branch */
 			return fail(SHMRING_E_INVALID,
 				    "ring \"%s\": sequence %llu lies ahead of the producers (%llu)", r->name,
 				    (unsigned long long)o->sequence,
@@ -326,7 +327,7 @@ int shmring_branch_info(const shmring *r, uint32_t id, struct shmring_branch_inf
 	    .upstream = load_relaxed(&b->d.upstream),
 	    .position = position > first ? position : first, /* messages below `first` are passed over */
 	    .released = released,
-	    .ends = load_relaxed(&b->taken.ends), /* ends before `position`: docs/protocol.md, P11 */
+	    .ends = load_relaxed(&b->taken.ends), /* number of ends before `position`: docs/protocol.md, P11 */
 	    .orphans = load_relaxed(&b->d.orphans),
 	};
 	name_load(info->name, b->d.name, sizeof b->d.name);

@@ -14,8 +14,8 @@ static int inherit(shmring_consumer *consumer, uint32_t id, const char *name)
 	while (i < r->seat_count &&
 	       (load_relaxed(&r->seats[i].id.state) != SEAT_ORPHAN || load_relaxed(&r->seats[i].id.branch) != id))
 		i++;
-	/* Without an orphan, a seat is free: recovery in subscribe_locked() dropped the branch with its orphans.
-	 */
+	/* The caller found no free seat, but orphans of the branch. If the orphans are gone now, recovery in
+	 * subscribe_locked() has dropped their branch, which freed their seats: take a free one. */
 	if (i == r->seat_count)
 		return seat_take(r, ROLE_CONSUMER, name, BRANCHES, &consumer->seat_index);
 	consumer->seat_index = i;
@@ -94,7 +94,8 @@ int shmring_join(shmring *r, const char *branch, const struct shmring_branch_opt
 		store_relaxed(&consumer->seat->id.branch, id);
 		consumer->branch = &r->cursors->branch[id];
 		consumer->branch_index = id;
-		/* Comes before the first stake and the first take: pairs with the acquire in branch_released(). */
+		/* Set this seat's bit before the consumer's first stake and first take, so that branch_released()
+		 * reads its hold; pairs with the acquire there. */
 		fetch_or_seq_cst(&consumer->branch->d.consumers[consumer->seat_index / 64],
 				 UINT64_C(1) << (consumer->seat_index % 64));
 		consumer_begins(consumer);

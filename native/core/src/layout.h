@@ -19,7 +19,7 @@
 #define LAYOUT_MAGIC UINT64_C(0x0a474e524d485389) /* "\x89SHMRNG\n" */
 /* CHANGE: edit this for a new version of the layout */
 #define LAYOUT_MAJOR 1
-#define LAYOUT_MINOR 0 /* a higher number gives `reserved` bytes a meaning that older libraries can do without */
+#define LAYOUT_MINOR 0 /* a higher number gives `reserved` bytes a meaning that older libraries may ignore */
 
 enum {
 	CELL = 128, /* bytes: two cache lines, because the prefetcher loads pairs of lines */
@@ -27,7 +27,7 @@ enum {
 	SLOT_BYTES = 300,
 	CONTROL_BYTES = 32,
 	BRANCHES = 64,
-#ifdef SHMRING_EXPLORE /* few: small test cases fill a seat, and each read of a range is a step to explore */
+#ifdef SHMRING_EXPLORE /* only two, so that small test cases fill a seat, and fewer reads have to be explored */
 	LEASES = 2,
 #else
 	LEASES = 48, /* separate ranges one consumer can hold */
@@ -111,13 +111,13 @@ enum branch_option {
 struct branch_descriptor {
 	uint32_t state;
 	uint32_t options;
-	uint64_t upstream; /* branches that this one follows; 0: it follows the producers */
-	uint64_t followers; /* branches that follow this one */
-	uint64_t consumers[4]; /* seats of the branch's consumers, orphans included */
+	uint64_t upstream; /* bit i: this branch follows branch i; 0: it follows the producers */
+	uint64_t followers; /* bit i: branch i follows this one */
+	uint64_t consumers[4]; /* one bit for each seat: set for the branch's consumers and orphans */
 	uint32_t orphans; /* number of orphans: seats without an owner, whose leases await adoption */
 	uint32_t moves; /* counts leases moved between seats, see branch_released() */
 	char name[NAME_BYTES - 8];
-	uint64_t first; /* sequence at which the branch begins; it never gets messages below */
+	uint64_t first; /* sequence at which the branch begins: it never gets messages of lower sequences */
 };
 
 struct branch {
@@ -134,21 +134,21 @@ struct branch {
 /* Region 3. */
 struct cursors {
 	struct cell64 claim; /* next sequence to claim */
-	struct cell64 floor; /* messages below may be overwritten */
-	struct cell64 floor_next; /* announced floor; floor follows it */
+	struct cell64 floor; /* lowest sequence still held: producers may overwrite all lower ones */
+	struct cell64 floor_next; /* next value of `floor`, announced before `floor` moves: floor.c */
 	struct {
-		_Alignas(CELL) uint64_t active; /* branches that hold producers back or have leases */
-		uint64_t roots; /* active branches that follow the producer */
+		_Alignas(CELL) uint64_t active; /* bit i: branch i holds producers back or has leases */
+		uint64_t roots; /* bit i: branch i is active and follows the producers */
 		uint32_t single_producer; /* seat + 1 of the producer, if the ring has OPT_SINGLE_PRODUCER */
-		uint32_t changes; /* counts changes of the upstreams */
+		uint32_t changes; /* counts new branches, and changes of the branches' upstreams */
 		uint32_t adopter; /* seat + 1 of the consumer whose leases move to or from an orphan */
 	} graph;
-	struct cell64 asleep; /* branches with sleeping consumers */
+	struct cell64 asleep; /* bit i: consumers of branch i sleep */
 	struct {
-		_Alignas(CELL) uint64_t wanted; /* the floor a sleeping producer waits for */
+		_Alignas(CELL) uint64_t wanted; /* lowest floor for which a sleeping producer waits */
 		uint32_t futex; /* bit 0: a producer sleeps; rest: wake-ups */
 	} producers;
-	struct cell64 look; /* time of the last look for the dead, and the sleepers at that time */
+	struct cell64 look; /* time of the last look for dead participants, and number of sleepers then */
 	struct cell32 unlinked; /* the file was unlinked on purpose while it was in use: shmring_unlink() */
 	struct branch branch[BRANCHES];
 };
@@ -156,7 +156,7 @@ struct cursors {
 enum seat_state {
 	SEAT_FREE = 0,
 	SEAT_ACTIVE = 1,
-	SEAT_ORPHAN = 2, /* no owner; the leases await adoption: of a dead consumer, or handed back */
+	SEAT_ORPHAN = 2, /* no owner; has messages to deliver again, of a dead consumer or handed back */
 };
 
 enum seat_role {
@@ -196,8 +196,8 @@ struct range {
 #define MAX_SEQUENCE (UINT64_C(1) << 56)
 
 /* CHANGE: edit this for a new counter that each participant has */
-/* A new counter takes the first of the `reserved` words, so that no word moves: older libraries only set it to
- * zero, with the others, when a participant joins. */
+/* A new counter takes the first of the `reserved` words, so that no word moves. Older libraries do not know the
+ * new counter: they set it to zero, like all `reserved` words, when a participant joins. */
 struct seat_counters {
 	uint64_t messages;
 	uint64_t bytes;
@@ -225,20 +225,20 @@ struct seat {
 		char name[NAME_BYTES];
 	} id;
 	struct {
-		_Alignas(CELL) uint64_t lo; /* NONE: no claim under way */
+		_Alignas(CELL) uint64_t lo; /* first sequence of the claim; NONE: no claim */
 		uint64_t n;
 	} intent;
 	struct {
 		_Alignas(CELL) uint64_t hold; /* lowest sequence held; NONE: nothing */
 		uint64_t take_lo; /* beginning of the take under way, or of the last take */
 		uint64_t take_end; /* TAKE_WORD of the same take, with TAKE_PENDING while it is under way */
-		uint64_t adopt_from; /* while a lease moves: 1 + the seat it comes from, or with ADOPT_AWAY the
-					seat it goes to */
+		uint64_t adopt_from; /* 0, except while a lease moves: then 1 + the seat from which the lease
+					comes, or with ADOPT_AWAY 1 + the seat to which it goes */
 		uint64_t adopt_lo;
 		uint64_t adopt_hi;
 	} lease;
 	_Alignas(CELL) struct seat_counters counters;
-	uint32_t waits; /* how the owner waits now: enum seat_wait */
+	uint32_t waits; /* whether the owner sleeps now: enum seat_wait */
 	_Alignas(CELL) struct range range[LEASES];
 };
 

@@ -78,7 +78,8 @@ static enum answer ask(int fd, off_t offset, struct flock *lock, short type)
 	return lock->l_type == F_UNLCK ? UNLOCKED : LOCKED;
 }
 
-/* Makes the error for an admin byte that cannot be locked. */
+/* Returns the error for an admin byte that cannot be locked. The text says why: the process that has the lock is
+ * stopped, or a process has set a read lock on the byte. */
 int fail_admin_taken(int fd, const char *name)
 {
 	struct flock lock;
@@ -439,10 +440,12 @@ bool lock_file_locked(struct lock_file *f, off_t offset)
 
 		if (answer == LOCKED)
 			return true;
-		if (answer == UNLOCKED &&
-		    is_ours(f, descriptor)) /* after ask(): the program may have closed the descriptor */
+		/* Ask only now whether the descriptor is ours: the program may have closed it before ask() used
+		 * it. */
+		if (answer == UNLOCKED && is_ours(f, descriptor))
 			return false;
-		if (pthread_mutex_trylock(&f->section)) /* this very thread may hold the mutex */
+		/* Do not wait for the mutex: this thread itself may have it already. */
+		if (pthread_mutex_trylock(&f->section))
 			break;
 		if (!is_ours(f, f->descriptor))
 			(void)find_again(f);
@@ -458,7 +461,8 @@ int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
 	struct flock lock;
 	int status = SHMRING_OK;
 
-	if (ask(number_of(descriptor), offset, &lock, F_WRLCK) == LOCKED) /* cheaper than open_again() and a try */
+	/* Ask first, because asking is cheaper than opening the file again and trying to lock the byte. */
+	if (ask(number_of(descriptor), offset, &lock, F_WRLCK) == LOCKED)
 		return SHMRING_UNAVAILABLE;
 	pthread_mutex_lock(&files_lock);
 	if (!open_again(f, &descriptor, page)) {

@@ -115,7 +115,7 @@ bool shmring_nack_again(const shmring_consumer *consumer, int64_t since_ns)
 
 	if (admin_is_worth_waiting(r, since_ns, true))
 		return true;
-	/* The caller gives up: the error names the process that has the lock. */
+	/* The caller gives up: make the error that says why the admin lock cannot be taken. */
 	(void)fail_admin_taken(lock_file_number(r->locks), r->name);
 	return false;
 }

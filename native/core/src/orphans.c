@@ -85,7 +85,7 @@ void orphan_record(shmring *r, struct seat *s, uint32_t branch, const struct des
 	crash_order();
 	if (is_new) {
 		store_release(&orphan->id.state, SEAT_ORPHAN);
-		/* The bit is set after the state: a free seat must not count as a consumer. */
+		/* Set the seat's bit in `consumers` after its state: a free seat must not count as a consumer. */
 		fetch_or_seq_cst(&d->consumers[to / 64], UINT64_C(1) << (to % 64));
 	}
 	fetch_add_seq_cst(&d->moves, 1); /* makes branch_released() read all holds again */
@@ -107,8 +107,8 @@ void orphan_merge(shmring *r, struct seat *s, uint32_t index, uint32_t branch)
 	uint32_t before = load_relaxed(mover);
 	struct range known[LEASES];
 
-	/* If another process died while it moved a lease, its recovery will look for the lease in the orphans:
-	 * change no orphan before that. */
+	/* If another process died while it moved a lease, change no orphan now: recovery of that process will look
+	 * up in the orphans whether the lease has arrived. */
 	if (before && before != index + 1 && is_moving(r, before - 1))
 		return;
 	store_relaxed(mover, index + 1);

@@ -160,8 +160,8 @@ __attribute__((cold, noinline)) static int push_any(shmring_producer *p, const v
 						    uint8_t kind, uint64_t *message_id);
 
 /* Pushes a message of one slot if the slot is free by the cached floor, and the kind needs no check of the
- * message; everything else goes to push_any(). `options` are the ring's; the compiler removes the checks of
- * options that the caller knows. */
+ * message; everything else goes to push_any(). `options` are the ring's options: if the caller passes a constant,
+ * the compiler removes the checks of the options. */
 __attribute__((always_inline)) static inline int push_straight(shmring_producer *p, const void *data,
 							       size_t length, uint8_t kind, uint64_t *message_id,
 							       uint32_t options)
@@ -387,7 +387,9 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 	n = (uint32_t)(last - lo + 1);
 	RETURN_NOT_OK(check_rows(r, n, lengths, length));
 	time = message_time(r->options);
-	if (n < p->claim_n) /* the unused rest of the claim; readers see it only after the rows */
+	/* Abort the unused rest of the claim. Readers reach the rest only after the rows, which are published
+	 * below. */
+	if (n < p->claim_n)
 		publish_aborted(r, last + 1, p->claim_n - n, (uint8_t)p->seat_index);
 	for (uint32_t i = n; i-- > 0;) {
 		uint64_t seq = lo + i;
@@ -397,9 +399,9 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 
 		bytes += len;
 		entry_fill(c, time, len, n - i, (uint8_t)p->seat_index, KIND_BYTES, flags, 0, crc);
-		/* The first row publishes the run. Release: a reader that sees the number of a later row before
-		 * that also sees the open claim in the producer's seat, and so knows that the row is not published
-		 * (graph.c, claims.c). */
+		/* The number of the first row is stored last, and publishes all rows. Release: a reader that sees
+		 * the number of another row also sees the open claim in the producer's seat, unless the rows are
+		 * published already, and so knows whether the row counts (graph.c, claims.c). */
 		if (i)
 			store_release(&c->published, seq + 1);
 	}
@@ -470,7 +472,9 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 			crc = shmring_crc32c(0, slot_at(r, seq) + part->shift, part->length);
 		if (part->kind == KIND_END) {
 			crc = run_behind(began_before(p, parts, i), seq);
-			if (began == p->began) /* the claim's last end marker: the loop runs backwards */
+			/* The loop runs backwards, so the first end marker that it meets is the claim's last one:
+			 * the producer's next stream begins behind that marker. */
+			if (began == p->began)
 				began = seq + part->slots;
 		}
 		bytes += part->length;

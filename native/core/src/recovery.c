@@ -24,7 +24,8 @@ static void settle_consumer(shmring *r, struct seat *s, uint32_t index)
 	/* The branch's number may belong to another branch by now, which has no bit for this seat. */
 	is_consumer = load_relaxed(&b->d.consumers[index / 64]) >> (index % 64) & 1;
 	branch_consumer_left(r, id);
-	/* Merging keeps a worker that dies again and again from filling one seat each time. */
+	/* Move the leases to an orphan that the branch has already: otherwise each death of a worker that dies
+	 * again and again would turn one more seat into an orphan. */
 	if (is_consumer && load_relaxed(&b->d.state) == BRANCH_ACTIVE)
 		orphan_merge(r, s, index, id);
 	low = seat_lowest(s);
@@ -68,8 +69,9 @@ static bool seat_dead(const shmring *r, uint32_t index)
 	return load_acquire(&r->seats[index].id.state) == SEAT_ACTIVE && !seat_alive(r, index);
 }
 
-/* Returns true if a branch is half dropped: no dead seat shows that if the process that dropped the branch had no
- * seat. If the caller holds the admin lock, that process is dead. */
+/* Returns true if a branch is half dropped. If the process that dropped the branch had no seat, only this test
+ * finds out that the process died: there is no dead seat. If the caller has the admin lock, the process is dead;
+ * otherwise it may still be at work. */
 static bool is_half_dropped(const shmring *r)
 {
 	for (uint32_t id = 0; id < BRANCHES; id++) {

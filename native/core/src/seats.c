@@ -15,9 +15,9 @@
 /* Time that a close waits for the admin lock, if this process has already waited ADMIN_TIMEOUT_NS in vain. */
 #define LEAVING_TIMEOUT_NS (1000 * 1000LL)
 #define NAP_NS 50000
-/* One second: the largest step back of the clock after which time_of_joining() still counts on from the last
- * owner's time, because the clock soon passes that time again. After a larger step back, time_of_joining() takes
- * the clock's new time. */
+/* One second. If the clock was set back by less than this, time_of_joining() returns the last owner's time plus
+ * one, because the clock will soon be past that time. If the clock was set back by more, time_of_joining() returns
+ * the clock's time. */
 #define SET_BACK_NS UINT64_C(1000000000)
 
 static off_t seat_offset(const shmring *r, uint32_t index)
@@ -273,9 +273,10 @@ void name_load(char *to, const char *from, size_t size)
 		to[i] = i < size - 1 ? load_relaxed(&from[i]) : 0;
 }
 
-/* Returns a time of joining that no earlier owner of this seat had: it tells a seat's owners apart. Many owners
- * may come and go in one tick of a coarse clock, or while the clock is set back a little. If the clock is set back
- * further, two owners get the same time only if they join at the very same nanosecond. */
+/* Returns a time of joining that no earlier owner of this seat had, because readers tell the owners of a seat
+ * apart by this time. Many owners may come and go in one tick of a coarse clock, or while the clock is set back a
+ * little. If the clock is set back further, two owners get the same time only if both join at the same nanosecond
+ * of it. */
 static uint64_t time_of_joining(const struct seat *s)
 {
 	uint64_t now = now_ns(CLOCK_REALTIME), last = load_relaxed(&s->id.joined_ns);
@@ -345,7 +346,7 @@ bool seat_lend(shmring *r, uint32_t role, const char *name, uint32_t branch, uin
 }
 
 /* Takes a free seat. Returns SHMRING_UNAVAILABLE if there is none, or none that can be locked. Sets *barred to the
- * number of free seats that could not be locked, because other processes hold locks on them. */
+ * number of seats that are free, but whose bytes other processes have locked, so that they cannot be taken. */
 int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index, uint32_t *barred)
 {
 	uint32_t found = NOBODY;

@@ -164,7 +164,7 @@ int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
 	for (int step = 0; step < STEPS; step++) {
 		uint64_t floor = load_relaxed(&r->cursors->floor.v), next;
 
-		if (step == 0 || at < floor) { /* begin (again): the floor has passed `at` */
+		if (step == 0 || at < floor) { /* begin; begin again if the floor has passed `at` */
 			end = load_relaxed(&r->cursors->claim.v); /* fixed, because producers go on publishing */
 			RETURN_NOT_OK(shmring_branch_info(r, branch, &info));
 			from = at = info.position > floor ? info.position : floor;

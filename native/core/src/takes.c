@@ -47,7 +47,7 @@ static void set_hi(struct seat *s, struct range *known, uint32_t k, uint64_t hi)
 	store_relaxed(&s->range[k].hi, hi);
 }
 
-/* Writes a range into a free entry. */
+/* Writes a range into the free entry `k` of the seat and of `known`, the owner's copy. */
 static void set_range(struct seat *s, struct range *known, uint32_t k, uint64_t lo, uint64_t hi)
 {
 	set_hi(s, known, k, hi);
@@ -369,7 +369,7 @@ static bool is_held(const shmring_consumer *consumer, uint64_t first, uint64_t e
 	while (at < end && k < consumer->ranges_used) {
 		if (consumer->range[k].lo <= at && RANGE_END(consumer->range[k].hi) > at) {
 			at = RANGE_END(consumer->range[k].hi);
-			k = 0; /* search all ranges again: the next one may have any number */
+			k = 0; /* search all ranges again: the one that goes on at `at` may have any index */
 		} else {
 			k++;
 		}
@@ -427,7 +427,7 @@ void seat_join_ranges(struct seat *s, bool touching)
 			if (at == NONE || j == k || at < known[k].lo || at > end ||
 			    (at == end && !(touching && RANGE_BEFORE(known[j].hi) == RANGE_BEFORE(known[k].hi))))
 				continue;
-			if (RANGE_END(known[j].hi) > end) /* copies the end and the count of deliveries */
+			if (RANGE_END(known[j].hi) > end) /* the word has the end and the count of deliveries */
 				set_hi(s, known, k, known[j].hi);
 			crash_order();
 			set_lo(s, known, j, NONE);

@@ -10,7 +10,7 @@
 struct destination {
 	uint32_t seat; /* seat that gets the lease; NOBODY: no seat has room */
 	uint32_t entry; /* number of the range in that seat */
-	uint32_t before; /* number of earlier deliveries of the lease's messages */
+	uint32_t before; /* how often the lease's messages were delivered before */
 	enum { GROW_DOWN, GROW_UP, NEW_RANGE, NEW_ORPHAN } how;
 };
 

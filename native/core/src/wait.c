@@ -23,7 +23,8 @@
 /* Spins before the first reading of the clock: an answer that comes within a microsecond is not
  * delayed by it. */
 #define CLOCKLESS_SPINS 32
-#define BATCH_NS (1000 * 1000LL) /* longest wait of a producer for a batch of slots, if fewer are free */
+/* Longest time for which a producer waits for a batch of free slots, although it needs fewer slots. */
+#define BATCH_NS (1000 * 1000LL)
 
 /* --- how far behind the producers a consumer waits ------------------------------------ */
 
@@ -40,11 +41,12 @@ enum {
 		    waits; it takes 1 if the producer waits for an answer to each message */
 	MANY = 32, /* messages between two waits that are enough: keeping away longer would gain nothing */
 	LEAST_NS = 250, /* shortest time, in nanoseconds, that a consumer keeps away from the ring */
-	MOST_NS = 2000, /* longest time, and the time of the first try. While eight branches all poll, 1.5 M
-			   messages/s arrive: this time then brings FEW messages */
+	/* Longest time to keep away, and the time of the first try. While eight branches all poll, 1.5 M
+	 * messages/s arrive, so FEW messages arrive in this time. */
+	MOST_NS = 2000,
 	MOST_OF_SEVERAL_NS = 4000, /* longest time to keep away if the ring has several branches: eight get 9 M
 				      messages/s on 16 cores, and 6 M with MOST_NS */
-	WAITS = 16, /* waits before the next try to keep away; doubled after each try that did not pay */
+	WAITS = 16, /* waits between two tries to keep away; doubled after each try that did not pay */
 	MOST_FAILURES = 10, /* largest number of times that WAITS is doubled */
 };
 
@@ -207,8 +209,8 @@ static bool spin_and_sleep(const struct waiter *w, enum shmring_look look, int64
 	return ready(w, w->slots);
 }
 
-/* Ends a wait in which nothing came: looks for dead participants, passes a wake-up on (because perhaps
- * the caller does not wait again), and returns the status of the wait. */
+/* Ends a wait in which nothing came: looks for dead participants, passes a wake-up on to another consumer
+ * (because the caller may not wait again), and returns the status of the wait. */
 static int waited_in_vain(const struct waiter *w, int64_t deadline)
 {
 	look_for_all(w, SLICE_NS);
@@ -242,7 +244,8 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	}
 	start = monotonic();
 	until = slice_end(w, start);
-	if (!how->sleeps && start + SLICE_NS < until) /* a signal does not end polling, so end it here */
+	/* A signal does not end polling, so a slice of polling ends early: the caller can then handle signals. */
+	if (!how->sleeps && start + SLICE_NS < until)
 		until = start + SLICE_NS;
 	if (deadline < until)
 		until = deadline;

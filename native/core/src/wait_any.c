@@ -38,7 +38,7 @@ struct word {
 struct any {
 	struct shmring_wait *waits;
 	uint32_t count;
-	uint32_t turn; /* first of `waits` in the next sleep, if one sleep cannot take all */
+	uint32_t turn; /* index in `waits` at which the next sleep begins, if one sleep cannot take all waits */
 	const uint32_t *bell; /* counter whose change ends the wait; NULL: none */
 	uint32_t rung; /* value of the bell that the caller has seen */
 };
@@ -54,7 +54,7 @@ static struct shmring_wait *in_turn(const struct any *a, uint32_t i)
 	return &a->waits[(a->turn + i) % a->count];
 }
 
-/* Sets `ready` of each wait; returns true if one is ready. */
+/* Sets `ready` of each wait to whether its next try may succeed. Returns true if one is ready. */
 static bool look(const struct any *a)
 {
 	bool found = false;

@@ -209,8 +209,8 @@ void look_for_all(const struct waiter *w, int64_t interval)
 	store_relaxed(&w->memory->look_ns, monotonic() - now);
 }
 
-/* After a wait in vain: returns true if waits have brought nothing for LONG_NS and nothing can come
- * any more (check_named()). */
+/* Called after a wait in vain. Returns true if waits have brought nothing for LONG_NS, and nothing can come
+ * any more because the ring's file has lost its name (check_named()). */
 bool find_lost(const struct waiter *w)
 {
 	bool lost = monotonic() - load_relaxed(&w->memory->since_ns) >= LONG_NS &&
@@ -229,7 +229,8 @@ static int64_t slice(const struct waiter *w, int64_t now)
 	int64_t share = (int64_t)LOOK_SLEEPERS(load_relaxed(&w->ring->cursors->look.v)) * SHARE_NS;
 	int64_t waited = now - load_relaxed(&w->memory->since_ns);
 
-	if (age >= SLICE_NS || w->releasing) /* wake_the_forgotten() does not wake every release wait */
+	/* A wait for releases never sleeps longer, because wake_the_forgotten() does not wake all of them. */
+	if (age >= SLICE_NS || w->releasing)
 		return SLICE_NS;
 	if (share <= SLICE_NS || waited <= SLICE_NS || load_relaxed(&w->memory->looks))
 		return SLICE_NS - (int64_t)age;

@@ -19,10 +19,10 @@ struct waiter {
 	shmring *ring;
 	struct seat *seat; /* seat of the waiting participant; NULL: a ring's handle waits */
 	struct shmring_consumer *consumer; /* consumer that waits for a message; else NULL */
-	const struct branch *releasing; /* branch whose releases are waited for; NULL, and no consumer: a producer
-					   waits for free slots */
+	const struct branch *releasing; /* branch for whose releases this is a wait; else NULL. If `consumer` is
+					   NULL, too, a producer waits for free slots */
 	uint64_t slots; /* slots the producer needs; for a release wait, the target sequence */
-	uint64_t batch; /* slots the producer first waits for, for BATCH_NS at most; at least `slots` */
+	uint64_t batch; /* slots for which the producer first waits, at most BATCH_NS long; at least `slots` */
 	const bool *interrupted;
 	struct wait_memory *memory;
 };
