@@ -87,9 +87,9 @@ class BranchLag(BranchRecord):
     lag : slots that the branch has still to take
     waiting : messages that the branch has still to take, up to the first claim that is not
         committed, and messages that it delivers again, because a consumer died with them or handed
-        them back. End markers are not counted. The number is exact up to 65,536 messages; a larger
-        number is an estimate. For this limit, messages of one slot that one call (`push_many`)
-        has published count as one message
+        them back. End markers are not counted. The first 65,536 messages are counted, and the
+        number of the others is estimated. Messages of one slot that one call (`push_many`) has
+        published are counted in one step, and use up one of the 65,536
     """
 
     lag: int

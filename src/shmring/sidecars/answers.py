@@ -331,7 +331,8 @@ class Answers:
                         continue
                 elif time.monotonic() - said <= INTERVAL:
                     continue
-                # Publish the held piece; if no piece is held, an empty one, as a sign of life.
+                # Publish the held piece. If no piece is held, publish an empty piece, which tells
+                # the client that the worker lives.
                 under_way, held = held, piece
                 worked += (spent := time.perf_counter_ns() - begun)
                 yield push(head.answer(number, 0, spent), under_way)
@@ -350,7 +351,9 @@ class Answers:
             raise
         except BaseException as error:  # includes sys.exit() in the user's function
             failed = request.failure(told(error))
-        if failed is not None:  # a yield inside the handler would keep the error alive
+        # Yield outside of the handler: inside, the error, and the request that its frames hold,
+        # would stay in memory until the generator goes on.
+        if failed is not None:
             if held is not None and under_way is None:  # publish the last result before the error
                 with suppress(ShmringError):
                     yield push(head.answer(number, 0), held)

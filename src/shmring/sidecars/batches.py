@@ -11,7 +11,9 @@ import pyarrow as pa
 from shmring._shmring import same_columns
 from shmring.arrow.batches import has_views
 
-_WORK = 2_000_000  # most nanoseconds that the work on one request should take
+# Nanoseconds of work for which batches_wanted() puts batches into one request: few enough that a
+# slow function gets its batches one by one, and any idle worker can take the next one.
+_WORK = 2_000_000
 # Most batches of a request: with this many, the fixed cost of a request hardly counts.
 _MOST_BATCHES = 64
 # Bytes of answers, for two purposes: batches_wanted() aims at requests whose answers have so many
@@ -124,7 +126,9 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Join batches of one schema to one batch; raise ValueError if they make none or several."""
     table = combined(pa.Table.from_batches(with_rows(batches)))
     parts = table.to_batches()
-    if len(parts) != 1:  # 0 if there are no rows; several if the text does not fit one array
+    # There is no part if there are no rows, and there are several parts if one array cannot hold
+    # all texts of a column.
+    if len(parts) != 1:
         raise ValueError(f"{table.num_rows} rows make {len(parts)} batches")
     return parts[0]
 

@@ -28,7 +28,8 @@ _arrow: Any = pa
 _CALLS = b"shmring.calls"
 _ANSWER = b"shmring.answer"
 
-# Most calls of a request; for more calls UdfSteps.java plans several requests.
+# Most calls that a request may ask for, a limit of the format (see wire.py). For a select with more
+# UDFs, UdfSteps.java plans several requests.
 MOST = 256
 
 # Most bytes of a request's description of its calls: far more than MOST calls with long names take.

@@ -21,9 +21,10 @@ class WrongRows(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How requests are joined: most rows of a joint batch, and seconds its first request waits.
+    """Says how a worker joins requests.
 
-    A single request may have more rows.
+    `rows` is the most rows of a joint batch; a single request may have more. `wait` is the most
+    seconds that the first request of a joint batch waits for others.
     """
 
     rows: int

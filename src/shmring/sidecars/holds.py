@@ -31,9 +31,9 @@ from shmring.sidecars.wire import KIND_REQUEST, WORKERS_BRANCH, Head, parked_rin
 
 INTERVAL = 0.1  # seconds between checks; a request moves only if two checks in a row see it
 _PART = 4  # a request moves if it and later ones occupy more than 1/_PART of the ring
-_LEAST = 1024  # fewest slots of a moved request's ring
+_LEAST = 1024  # fewest slots of a moved request's ring: no ring can have fewer
 _ALIGNMENT = 64  # bytes to which an Arrow body is aligned
-_PARTICIPANTS = 16  # seats of a request's own ring, so that many workers can look there at once
+_PARTICIPANTS = 16  # seats of a moved request's ring: so many workers can look there at once
 _ADOPTION = 0.05  # seconds to wait for a dead worker's request to be delivered again
 _SEARCH_EVERY = 1.0  # seconds between searches for reference cycles that hold a request
 _SAY_EVERY = 60.0  # seconds between warnings of a held request
@@ -79,12 +79,16 @@ class _Parked:
             ends.callback(ring.close)
             ring.recover()
             inbox = ring.consumer(WORKERS_BRANCH, start="earliest", exclusive=True)
-            ends.callback(inbox.abandon)  # hand the request back, unless pop_all() cancels this
+            # Hand the request back at the end of this block, unless pop_all() below cancels the
+            # call.
+            ends.callback(inbox.abandon)
             try:
                 lease: Lease | None = inbox.lease(timeout=_ADOPTION)
             except Empty:
                 lease = None
-            if lease is None or len(lease) == 0:  # empty, or only the mark that follows a request
+            # The ring may be empty, or have only the empty message of settle(), which marks that
+            # the request has left the sidecar's ring.
+            if lease is None or len(lease) == 0:
                 if not any(branch["orphans"] for branch in ring.branches()):
                     # The ring has no request: the worker that made the ring died before it copied
                     # the request, or after it answered the request.

@@ -74,8 +74,9 @@ class Option:
     ----------
     takes : type of the option's values
     words : a sentence for the command's help and for docstrings
-    default : the default in words, for people; not used if `usual` is a float
-    usual : the default as a value; a float is also shown to people
+    default : the default in words, for help and docstrings; empty if `usual` is a float, because
+        help and docstrings then show `usual`
+    usual : the value of the option if it is not set
     more : further sentences for docstrings
     reaches_workers : whether workers get the option, so that two sidecars whose values differ do
         not share requests

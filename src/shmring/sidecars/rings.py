@@ -35,8 +35,8 @@ from shmring.sidecars.wire import (
     request_ring_name,
 )
 
-# Seats of the request ring that clients leave free (an eighth of all seats, if this is less),
-# because a new worker must find a seat even if many clients wait.
+# Most seats of the request ring that clients leave free: a new worker must find a seat even if many
+# clients wait. In a ring with fewer than 128 seats, clients leave an eighth of the seats free.
 _FOR_WORKERS = 16
 
 # First word of a supervisor's name; its number and identity (identity.py) follow.
@@ -279,7 +279,7 @@ def _go(participant: ParticipantRecord) -> str:
 # --- the rings ------------------------------------------------------------------------------------
 
 
-_LEAST = 1024  # fewest slots of a ring whose size the user has not set
+_LEAST = 1024  # fewest slots of a ring whose size the user has not set: no ring can have fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +354,10 @@ REPLY = Size(4_096, 32, "reply_slots={slots} of through(), the UDF or SidecarCli
 
 
 def open_ring(sidecar: str, slots: int | None) -> shmring.Ring:
-    """Open or make a sidecar's request ring; without `slots` it leaves memory for the clients."""
+    """Open or make a sidecar's request ring.
+
+    If `slots` is None, a new ring gets a size that leaves memory for the clients' reply rings.
+    """
     ring = REQUEST.make(
         slots,
         lambda slots: shmring.open_or_create(

@@ -133,7 +133,7 @@ class Sidecar:
                 self._stop.wait(0.01)
 
     def _await_replaced(self, deadline: float) -> None:
-        """Wait until older sidecars take no more requests, but not until they have answered."""
+        """Wait until older sidecars take no more requests; do not wait for their last answers."""
         while (pid := self._supervisor.replaced()) is not None:
             if time.monotonic() > deadline:
                 raise SidecarUnavailable(

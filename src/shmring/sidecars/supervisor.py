@@ -47,10 +47,12 @@ GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 # Seconds to wait, after SIGKILL, until a process has ended: a hanging GPU driver may keep it alive.
 _DYING = 30.0
 _PAUSE = 0.05  # seconds between checks whether a process has ended
-# Seconds. Each end of a process within this time after its start makes the next pause longer.
+# Seconds after its start in which the end of a process counts as a failure: each failure makes the
+# pause before the next start longer, and a process that ends later resets the pause.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
-# Number of processes that end one after the other before they are ready, until clients give up.
+# Number of processes that have ended one after the other before they were ready, from which on the
+# sidecar tells its clients that no worker will come.
 _HOPELESS = 3
 
 Process = TypeVar("Process", bound="Child")

@@ -37,9 +37,10 @@ _KINDS: dict[type, str] = {
     **dict.fromkeys((types.TimestampType, types.TimestampNTZType), "M"),
     types.BooleanType: "b",
 }
-# Types of the values of a waiting answer, which cannot change. For values of one of these types,
-# pandas mostly chooses the dtype by the type alone, so values of several answers get the dtype that
-# each would get alone.
+# Types that the values of a waiting answer may have. Values of these types cannot be changed, so
+# the user's function cannot change them while the answer waits. For values of one of these types,
+# pandas mostly chooses the dtype by the type alone, so the values of several answers together get
+# the dtype that the values of each answer would get.
 _VALUES = {
     *(bool, int, float, str, bytes, datetime.date, decimal.Decimal),
     *(np.bool_, np.int32, np.int64, np.float32, np.float64),
@@ -120,7 +121,7 @@ class FrameAnswers(_Answers):
         super().__init__(returned, settings)
         self._schema = schema
         self._layout: list[Any] = []  # dtypes of the last answer that was allowed to wait
-        self._objects: list[int] = []  # places of its columns of objects
+        self._objects: list[int] = []  # places of the columns with dtype object in that answer
         self._types = [type(field.dataType) for field in returned.fields]
         self._are_unique = len(set(self._names)) == len(self._names)
         self._by_name: bool = settings.assign_cols_by_name

@@ -88,7 +88,7 @@ def in_arrow(column: Any, kind: types.DataType, large: bool) -> Any:
     exact = _EXACT.get(type(kind))
     # Test `exact` for None first: numpy's dtype float64 is equal to None.
     if exact is not None and values.dtype == exact:
-        # pyarrow takes six times as long as numpy to look for NaN, which becomes null.
+        # Look for NaN, which becomes null, by numpy: pyarrow takes six times as long.
         has_nulls = exact.kind == "f" and np.isnan(values).any()
         return _pa.array(values, from_pandas=has_nulls)
     objects = _OBJECTS.get(type(kind))
@@ -98,7 +98,8 @@ def in_arrow(column: Any, kind: types.DataType, large: bool) -> Any:
         array = _pa.array(values, type=objects[1 + large], from_pandas=True)
     except Exception:  # for example half a surrogate pair; Spark raises an error of its own
         return None
-    # pandas and pyarrow do not agree on every object that stands for a null.
+    # Leave a column to Spark if it has nulls other than None, because pandas and pyarrow do not take
+    # the same objects for null.
     return array if not array.null_count or are(values.tolist(), objects[0]) else None
 
 

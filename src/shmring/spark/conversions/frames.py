@@ -39,21 +39,27 @@ _STEADY = (
     *(types.FloatType, types.DoubleType, types.StringType, types.BinaryType, types.DateType),
     *(types.TimestampType, types.TimestampNTZType, types.DecimalType, types.DayTimeIntervalType),
 )
-_MOST_VARIANTS = 16  # most frames of all rows of a request: one for each set of columns with nulls
-_MOST_LAYOUTS = 64  # most layouts remembered: one for each combination of names and dtypes
-# Names and blocks of Spark's frames, by names or schema, and dtypes. They stay for all tasks of the
-# worker: to let pandas make a frame of ten columns takes a millisecond.
+# Most frames that JoinedRows makes of all rows of a request. It makes one frame for each set of
+# columns in which a group has nulls; a request that needs more frames is left to Spark.
+_MOST_VARIANTS = 16
+# Most entries of _layouts; _layouts is emptied before another entry is added.
+_MOST_LAYOUTS = 64
+# Layouts of frames as Spark makes them: the column names, and the kind, dtype and columns of each
+# block of pandas. A key has the column names (or the schema) and the columns' dtypes. A layout stays
+# for all tasks of the worker: without a layout, a frame of ten columns takes pandas a millisecond.
 _layouts: dict[Any, tuple[Any, list[Any]]] = {}
 
-# Free a large block: from then on glibc keeps up to 16 MB that are free. Otherwise it returns the
-# memory of each batch to the kernel, and page faults take a fifth of a conversion's time.
+# Allocate 8 MB and free them at once: glibc then raises a limit of its own, and from now on keeps
+# up to 16 MB of freed memory. Otherwise glibc returns the memory of each batch to the kernel, and
+# page faults take a fifth of a conversion's time.
 bytearray(8 << 20)
 
 
 def has_usual_options() -> bool:
-    """Whether pandas has the options with which these frames and answers are those of Spark.
+    """Whether pandas has the options for which shmring's conversions were written.
 
-    If not, Spark converts: other options make other frames, dtypes or nulls.
+    With other options, Spark's own code makes other frames, dtypes or nulls than the conversions of
+    this package. Spark then converts everything itself.
     """
     mode = _options["mode"]
     return (
