@@ -98,8 +98,8 @@ def in_arrow(column: Any, kind: types.DataType, large: bool) -> Any:
         array = _pa.array(values, type=objects[1 + large], from_pandas=True)
     except Exception:  # for example half a surrogate pair; Spark raises an error of its own
         return None
-    # Leave a column to Spark if it has nulls other than None, because pandas and pyarrow do not take
-    # the same objects for null.
+    # Leave a column to Spark if it has nulls other than None, because pandas and pyarrow do not
+    # take the same objects for null.
     return array if not array.null_count or are(values.tolist(), objects[0]) else None
 
 

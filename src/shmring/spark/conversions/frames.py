@@ -45,8 +45,9 @@ _MOST_VARIANTS = 16
 # Most entries of _layouts; _layouts is emptied before another entry is added.
 _MOST_LAYOUTS = 64
 # Layouts of frames as Spark makes them: the column names, and the kind, dtype and columns of each
-# block of pandas. A key has the column names (or the schema) and the columns' dtypes. A layout stays
-# for all tasks of the worker: without a layout, a frame of ten columns takes pandas a millisecond.
+# block of pandas. A key has the column names (or the schema) and the columns' dtypes. A layout
+# stays for all tasks of the worker: without a layout, a frame of ten columns takes pandas a
+# millisecond.
 _layouts: dict[Any, tuple[Any, list[Any]]] = {}
 
 # Allocate 8 MB and free them at once: glibc then raises a limit of its own, and from now on keeps
