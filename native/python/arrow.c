@@ -147,8 +147,8 @@ PyObject *push_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 #define BODY_ALIGNMENT 64 /* alignment of a copy, recommended by Arrow */
 
 struct mapping {
-	/* Lease of the message. map_batch() pins the lease while it makes the arrays: if another thread releases
-	 * the lease meanwhile, the slots are not freed before the call has ended. */
+	/* Lease of the message. map_batch() pins the lease (handle.h) while it makes the arrays: if another thread
+	 * releases the lease meanwhile, the slots are not freed before the call has ended. */
 	struct handle *lease;
 	const struct ipc_layout *layout;
 	const uint8_t *message;

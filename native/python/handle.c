@@ -6,11 +6,14 @@
 
 #include "handle.h"
 
-/* Number of retries after lost races before the call lets other threads run. */
+/* Number of retries after lost races before the call lets other threads run: so few, because a retry is likely to
+ * succeed, and giving up the GIL takes longer than a retry. */
 #define CONTENDED_SPIN 32
-/* Nanoseconds for which a call retries after lost races even if its timeout is over, or was 0. */
+/* Nanoseconds for which a call retries after lost races even if its timeout is over, or was 0: a lost race does
+ * not mean that the ring is full or empty. */
 #define CONTENDED_GRACE_NS 10000000
-/* Maximum number of naps, 50 us each, for which close() waits until other threads unpin the handle. */
+/* Maximum number of naps, 50 us each (0.1 s together), in which close() waits until other threads unpin the
+ * handle. */
 #define MOST_NAPS 2000
 
 static int nap(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), int64_t Py_UNUSED(deadline))
@@ -82,9 +85,9 @@ static void free_memory(struct handle *handle)
 	object_free((PyObject *)handle);
 }
 
-/* Closes the handles in the list `above`: a ring's producers and consumers. Another thread may be freeing such a
- * handle already, so a new reference would not keep the handle's memory. The mark `visited` keeps the memory:
- * handle_free() then leaves the call of free_memory() to this function. */
+/* Closes the handles in the list `above`: a ring's producers and consumers. Another thread may free such a handle
+ * meanwhile: its count of references is 0 then, so one more reference would not keep the memory. Therefore this
+ * function sets `visited`, and handle_free() then leaves the call of free_memory() to this function. */
 static void close_above(struct handle *handle)
 {
 	struct handle *above;
@@ -99,9 +102,9 @@ static void close_above(struct handle *handle)
 	}
 }
 
-/* Waits, within close(), until the threads that wait for this handle among others (threads of event loops) have
- * unpinned it. Only the last unpin closes the core's handle, and the program may join again as soon as close()
- * returns. */
+/* Lets close() wait for threads in wait_for_any(), which wait for several handles at once, until they have
+ * unpinned this handle. Only the last unpin closes the core's handle, and the program may join the branch again as
+ * soon as close() returns. */
 static void stand_by_for_waiters(struct handle *handle)
 {
 	for (int i = 0; i < MOST_NAPS && handle->awaited && handle->awaited_in == getpid(); i++)

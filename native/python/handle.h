@@ -37,7 +37,7 @@ struct handle {
 	struct handle *below; /* handle on which this one stands; NULL for a ring */
 	struct handle *above; /* list of the handles that close with this one */
 	struct handle *next; /* next handle in the same list `above` */
-	struct handle **link; /* pointer to this handle: an `above` or a `next`; NULL: in no list */
+	struct handle **link; /* address of the pointer to this handle in its list; NULL: in no list */
 	int (*finish)(struct handle *); /* closes the core's handle; returns a status */
 	void (*interrupt)(struct handle *); /* ends the waits in the core's handle; NULL: nothing waits in it */
 	size_t pins; /* 1 until closed; 1 for each thread without the GIL, handle above, exported buffer */
@@ -57,8 +57,8 @@ struct ring {
 	struct state *state;
 	shmring *core;
 	PyObject *label; /* name of the ring in error messages */
-	/* Functions of the GPU's runtime that has pinned the ring's memory; `unregister` is NULL if it is not
-	 * pinned. */
+	/* Functions of the GPU's runtime that has page-locked ("pinned") the ring's memory; `unregister` is NULL
+	 * if the memory is not pinned. These fields have nothing to do with the handle's pins. */
 	int (*unregister)(void *);
 	int (*last_error)(void);
 	int pinned_as; /* DLPack device type of the pinned memory */
@@ -72,7 +72,7 @@ struct ring {
 struct iterator {
 	PyObject ob_base;
 	PyObject *over;
-	uint64_t number; /* consumer's loop: `ends` when the loop began; batch's loop: number of next message */
+	uint64_t number; /* loop over a consumer: its `ends` when the loop began; over a batch: the next message */
 };
 
 /* State of a call that tries again: its timeout, and the times when it gives up. */
@@ -89,7 +89,7 @@ enum retry {
 	RETRY_AGAIN = 1, /* try again */
 };
 
-/* Calls in a row that did not have to wait, before the event loop's other tasks have their turn. */
+/* Number of calls in a row that did not have to wait, after which the event loop's other tasks have their turn. */
 #define STREAK 256
 
 /* A function that waits in the core, without the GIL. */
@@ -297,7 +297,7 @@ struct consumer {
 	uint64_t max_slots; /* most slots of a batch; 0: no bound */
 	uint64_t ends; /* number of ends of the stream that the core has told this consumer of */
 	long long waited_ns; /* time that calls have waited for messages */
-	bool calls; /* consumer_ended() has interrupted the waits, so that the threads look at `ends` */
+	bool calls; /* consumer_ended() has interrupted waits for several handles; their threads look at `ends` */
 	struct taken *taken; /* messages that next() took and done() has not released */
 	size_t taken_count;
 	size_t taken_room;
@@ -322,7 +322,7 @@ static inline bool consumer_usable(struct consumer *self)
 }
 
 /* Turns Invalid into Damaged, for calls that give taken messages back. The core answers Invalid if the consumer
- * does not hold the messages. It does hold taken messages, unless something has written over the ring. */
+ * does not hold the messages. This consumer has taken them, so the records in the ring's file must be damaged. */
 static inline int status_of_taken(int status)
 {
 	return status == SHMRING_E_INVALID ? SHMRING_E_DAMAGED : status;

@@ -229,7 +229,8 @@ PyObject *consumer_pop(PyObject *op, PyObject *const *args, Py_ssize_t nargs, Py
 						     : pop_or_raise(self, FOREVER);
 }
 
-/* Nanoseconds for which an event loop spins for an answer, if earlier answers came at once. */
+/* Nanoseconds for which an event loop's call spins for a message, if the consumer's wait strategy spins and the
+ * last poll before a wait found a message. */
 #define SPIN_NS 5000
 
 /* CHANGE: edit this for a new wait strategy */

@@ -12,7 +12,7 @@ struct view {
 	PyObject *memory; /* memoryview that the lending iterator still holds; else NULL */
 	PyObject *lent; /* weak reference to a memoryview that the program has kept; else NULL */
 	struct view *next; /* next view that the same lease has lent */
-	struct view **link; /* pointer to this view: the list's head, or a `next`; NULL if not lent */
+	struct view **link; /* address of the pointer to this view in the lease's list; NULL if not lent */
 };
 
 static void enlist(struct view *view, struct view **list)

@@ -41,7 +41,8 @@ NATIVE(jlong, next, jlong producer, jint slots)
 	return sequence < 0 ? answer(env, (int)sequence) : sequence;
 }
 
-/* Publishes the claim as one message for each part. `words` has three numbers for each part, from Claim.java. */
+/* Publishes the claim as one message for each part. `words` has three numbers for each part: its slots, its length
+ * in bytes, and the offset of the message in its first slot. */
 NATIVE(jint, publish, jlong producer, jintArray words, jint kind)
 {
 	jsize count = (*env)->GetArrayLength(env, words) / 3;
@@ -207,7 +208,7 @@ struct described {
 	uint64_t behind;
 	uint64_t message_id;
 	uint64_t time;
-	uint64_t offset; /* bytes from the first slot to the message; the slots are mapped twice */
+	uint64_t offset; /* bytes from the ring's first slot; the message may go on in the second mapping */
 	uint64_t length;
 	uint64_t kind;
 	uint64_t slots;
@@ -261,7 +262,7 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 	*taken = (struct taken){
 	    .first = lease.first, .end = lease.end, .messages = lease.messages, .redelivered = lease.redelivered};
 	at = taken->read = lease.first;
-	if ((uint32_t)room > lease.messages) /* else damage may look like more messages than taken */
+	if ((uint32_t)room > lease.messages) /* damaged slots may look like more messages than were taken */
 		room = (jint)lease.messages;
 	while (count < room &&
 	       (status = describe_message(ring, &at, lease.end, &taken->described[count])) == SHMRING_OK) {
@@ -272,11 +273,11 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 		taken->read = lease.end;
 	else if (count == 0)
 		taken->read = at > lease.first ? at : lease.end;
-	if (count == 0 && status == SHMRING_UNAVAILABLE) { /* slots were damaged since: all read as aborted */
+	if (count == 0 && status == SHMRING_UNAVAILABLE) { /* damaged after the take: all slots look aborted */
 		(void)shmring_release(from_handle(consumer), lease.first, lease.end);
 		return status;
 	}
-	return count; /* a damaged message ends the description; it comes first in the next take */
+	return count; /* a damaged message ends the description; Drain.java hands it back for the next take */
 }
 
 NATIVE(jint, read, jlong ring, jlong position, jlong end, jlongArray result)

@@ -215,8 +215,9 @@ NATIVE(void, unsubscribe, jlong ring, jbyteArray branch)
 		(void)answer(env, shmring_unsubscribe(from_handle(ring), text.chars));
 }
 
-/* Stores in `result`: position, released, ends, consumers, whether the branch drops the oldest. Returns false if
- * there is no branch with this name. */
+/* Stores in `result`: the branch's position, the sequence up to which it has released all messages, the number of
+ * end markers that it has reached, the number of its consumers, and whether it drops its oldest messages. Returns
+ * false if there is no branch with this name. */
 NATIVE(jboolean, branch, jlong ring, jbyteArray branch, jlongArray result)
 {
 	struct shmring_branch_info info;
@@ -244,7 +245,7 @@ NATIVE(jlong, join, jlong ring, jbyteArray branch, jint start, jlong sequence, j
 	return to_handle(consumer);
 }
 
-/* Stores in `result`: end, messages */
+/* Stores in `result` the end and the number of the messages from `from` on that stay within the limits. */
 NATIVE(void, measure, jlong ring, jlong from, jlong limit, jint max_messages, jlong max_slots, jlongArray result)
 {
 	uint32_t messages;
@@ -257,7 +258,8 @@ NATIVE(void, measure, jlong ring, jlong from, jlong limit, jint max_messages, jl
 }
 
 /* Stores in `result`: role, pid, whether the participant lives, time of joining, lowest sequence held or -1,
- * messages, bytes, waits for room. Returns the participant's name, or null if the seat is free. */
+ * number of messages and of bytes, and how often the participant waited for room. Returns the participant's name,
+ * or null if the seat is free. */
 NATIVE(jbyteArray, participant, jlong ring, jint index, jlongArray result)
 {
 	struct shmring_participant_info seat;
@@ -271,8 +273,8 @@ NATIVE(jbyteArray, participant, jlong ring, jint index, jlongArray result)
 	return text_bytes(env, seat.name);
 }
 
-/* Describes the slot of a sequence: its number, how many branches still have to release its message, and whether
- * a message begins at this very sequence. */
+/* Describes the slot of a sequence: the slot's number, how many branches still have to release the message in it,
+ * and whether the slot now has a message that begins at this sequence, and not one of another lap. */
 NATIVE(void, row, jlong handle, jlong sequence, jlongArray result)
 {
 	const shmring *ring = from_handle(handle);

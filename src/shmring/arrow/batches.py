@@ -432,7 +432,7 @@ def _split_rows(
     too_large: Callable[[int], MessageTooLarge],
     views: bool,
 ) -> Iterator[Piece]:
-    """Cut the batch, which may have views, into slices of at most `limit` bytes of IPC."""
+    """Cut the batch into slices of at most `limit` bytes of IPC; copy its views if necessary."""
     nbytes = pa.ipc.get_record_batch_size(batch)
     if views and nbytes > limit:
         batch = _compacted(batch, tight=True)

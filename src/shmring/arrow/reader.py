@@ -197,7 +197,8 @@ class ArrowReader(Closing):
 
     def _open(self, lease: Lease) -> pa.RecordBatch | str:
         """Return the batch, or an error's text: an exception's traceback would hold the slots."""
-        # The lease is released now, or with the batch's last buffer; Ctrl-C hands it back.
+        # The end of the block releases the lease; its slots are free when no buffer of the batch
+        # is left. An error that leaves the block, such as Ctrl-C, hands the message back.
         with lease:
             try:
                 batch = self._map(lease)

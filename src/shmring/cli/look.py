@@ -110,7 +110,7 @@ def _show(stats: Any, lines: tuple[str, ...]) -> None:
     print_lines("\n".join(lines))
     holder = stats["holder"] if stats["used"] else None
     branches: Columns = {
-        # The mark ">" stands at the branch that holds the producers.
+        # The mark ">" stands at the branch for which producers wait.
         "": lambda b: ">" if holder and holder["branch"] == b["name"] else "",
         "branch": itemgetter("name"),
         "lag": itemgetter("lag"),
@@ -140,7 +140,7 @@ def _show(stats: Any, lines: tuple[str, ...]) -> None:
 
 
 def summary(address: Address, stats: RingStats) -> list[str]:
-    """Return lines of text: how full the ring is, and which participant or branch holds it."""
+    """Return lines of text: how full the ring is, and which participant or branch keeps it full."""
     used, slots, holder = stats["used"], stats["slots"], stats["holder"]
     lines = [
         f"{clean(address.label)}: {used:,} of {slots:,} slots in use ({100 * used / slots:.1f} %), "

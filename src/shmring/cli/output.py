@@ -132,8 +132,8 @@ def show_table(
 
 # --- messages and batches -----------------------------------------------------------------------
 
-# Maximum messages, and maximum bytes, that are collected for one write. A consumer can keep 48
-# leases.
+# Maximum messages, and maximum bytes, that are collected for one write. Each message keeps its
+# lease until it is written, and a consumer can keep 48 leases.
 _LINES, _LINE_BYTES = 32, 1 << 16
 
 

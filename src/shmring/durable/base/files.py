@@ -265,8 +265,8 @@ class LockFile(File):
     """Holds the lock from construction to :meth:`release`.
 
     The lock is ``flock`` on the file, so a dead owner never keeps it and a reused pid never counts
-    as the owner.  The text inside, ``<pid> <start time in clock ticks since boot>``, only names the
-    owner in the error; it counts only while that very process lives.
+    as the owner.  The file contains ``<pid> <start time in clock ticks since boot>`` of the owner,
+    so that the error of another process can name the owner's pid, if the owner still lives.
 
     Parameters
     ----------

@@ -214,7 +214,10 @@ class FileFormat:
     def find_witness(
         self, read: Read, start: int, size: int, salt: int, number: int
     ) -> Frame | None:
-        """Find a frame from `start` on whose header says that thing `number` was on disk."""
+        """Find a frame at or after `start` whose header says that `number` had been on disk.
+
+        Such a frame shows that the unreadable bytes before it are damaged, and not torn.
+        """
         for offset in offsets_of_frames(read, start, size):
             frame = self.decode_frame(read, offset, size, salt)
             if frame is not None and frame.synced > number:

@@ -94,7 +94,8 @@ class Journal(Closing):
     Attributes
     ----------
     recovered : text about the data that opening had to drop; None if nothing was dropped
-    syncs, records, messages, bytes_written : counters
+    syncs, records, messages, bytes_written : numbers of syncs, of records and messages written, and
+        of their bytes in the files, since the journal was opened
     error : why the journal stopped by itself, or cannot write at the moment; None if there is no
         error
 
@@ -310,7 +311,7 @@ class Journal(Closing):
         first, end = batch.first, batch.end
         known = max(first, min(self._log.end, end))
         if known == end:
-            return 0  # redelivered messages, all of them on disk already
+            return 0  # all messages of the batch were redelivered, and the log has them already
         entries: Buffer = _entries(batch)
         slots: list[Buffer] = [batch.slots]
         if known > first:
@@ -323,8 +324,8 @@ class Journal(Closing):
                 break
             except NoSpace as error:
                 self.error = error
-                # Sync and release the messages written so far: branches that follow the journal may
-                # wait for them, and so hold segments that the journal could forget.
+                # Sync and release the messages written so far. Branches that follow the journal get
+                # messages only then; when they have released them, more segments can be forgotten.
                 self._await_sync()
                 self._sync(before)
                 before.clear()

@@ -196,7 +196,10 @@ public abstract sealed class FunctionNode extends SparkPlan
     return work.canGiveColumns(this) ? Optional.of(copy(true, children)) : Optional.empty();
   }
 
-  /** Returns this node with columns as its input, if the child's rows are made of columns. */
+  /**
+   * Returns this node over batches of columns, if the child's rows are made of columns that the
+   * node can take, or over a stage that writes its rows into batches; else this node unchanged.
+   */
   SparkPlan overColumns() {
     if (!isOverOne()) {
       return this;

@@ -102,7 +102,7 @@ interface Work extends Serializable {
         .toList();
   }
 
-  /** Work that a sidecar does: the sidecar's call is the node's call, and names the node. */
+  /** Work that a sidecar does. The work has the sidecar's call, which also names the node. */
   interface OfSidecar extends Work {
     SidecarCall call();
 

@@ -43,7 +43,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * reads. Each method therefore holds this object's monitor.
  */
 public final class AnsweredBatches implements AutoCloseable {
-  // Spark's record, one in each thread, of the file that the thread's task reads.
+  // Spark's record of the file that a task reads; each thread has its own record.
   private static final InputFileBlockHolder$ FILE = InputFileBlockHolder$.MODULE$;
 
   // While the task waits for a worker's start, it checks at this interval whether it is killed.

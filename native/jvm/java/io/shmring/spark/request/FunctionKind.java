@@ -62,7 +62,8 @@ public enum FunctionKind {
       COLUMNS, NONE, ITERATOR, CALLED_WITH_NOTHING, READS_TASKS_SETTINGS, MAY_BE_SIDECARS),
 
   // CHANGE: edit this for a new version of Spark
-  // aggregates of groups. Two types are numbers because Spark 4.1 has neither them nor their names.
+  // aggregates of groups. Two eval types are given as numbers, because Spark 4.1 lacks these types
+  // and so the constants with their names.
   AGGREGATE_PANDAS(
       PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),
       COLUMNS, GROUPS, JOINS_GROUPS, COMES_TOGETHER, GOES_OVER_WINDOWS),

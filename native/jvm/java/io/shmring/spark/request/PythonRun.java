@@ -248,7 +248,8 @@ final class PythonRun implements WorkerClient.Control {
   @Override
   public boolean isHeard() {
     try {
-      worker.selector().selectedKeys().clear(); // a selected key keeps its old state otherwise
+      // Clear the key: isReadable() would otherwise tell the state at an earlier call.
+      worker.selector().selectedKeys().clear();
       return socket.available() > 0
           || worker.selector().selectNow() > 0 && worker.selectionKey().isReadable();
     } catch (IOException | RuntimeException error) { // closed socket: a read raises the cause

@@ -10,11 +10,11 @@ import java.util.Map;
  * runs only every few seconds. One thread at a time may use an object.
  */
 final class TaskCounts implements Counters {
-  // Number of updates at the beginning, between which no time has to pass: a task whose next node is
-  // slow may give few batches, and no more for minutes.
+  // Number of first updates that are made at once, without INTERVAL_NS between them. If the node
+  // above is slow, a task gives a few batches and then none for minutes: Spark's UI shows them.
   private static final int AT_ONCE = 16;
   private static final long INTERVAL_NS = 10_000_000; // least time between two later updates
-  // Differs from 0, because a metric to which 0 is added counts as measured in Spark's UI.
+  // Value of `more` if nothing was added. Not 0: Spark's UI shows a metric to which 0 was added.
   private static final long NOTHING = -1;
 
   private static final class Sum {

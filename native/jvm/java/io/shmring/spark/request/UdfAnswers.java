@@ -41,7 +41,7 @@ public abstract class UdfAnswers implements AnswerHandler {
    * @param isOfSidecar whether a sidecar answers. Its results are checked here for nulls where the
    *     type allows none; results of Python workers are checked by Spark
    * @param lags whether the results of a request's rows may come only with the answers to later
-   *     requests. They come in the order of the rows, and the worker checks their number
+   *     requests. The results still come in the order of the rows; the worker checks their number
    */
   private UdfAnswers(StructType results, boolean isOfSidecar, boolean lags) {
     this.results = results;

@@ -25,7 +25,7 @@ final class Vectors {
   private boolean goesOn; // whether more rows of the last group follow
 
   /**
-   * @param like other vectors of the same pool; memory for as many rows is allocated at once
+   * @param like other vectors of the same pool: the new vectors begin with the same capacity
    */
   Vectors(VectorPool pool, VectorSchemaRoot root, Optional<Vectors> like) {
     this.pool = pool;

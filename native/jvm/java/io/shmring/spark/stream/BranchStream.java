@@ -29,9 +29,9 @@ import org.slf4j.LoggerFactory;
  * A stream in micro-batches or in real-time mode. Offsets are sequences. commit() moves the branch
  * of each ring.
  *
- * <p>Spark commits a batch only when it plans the next one, and until then the branch holds the
- * batch's messages. A batch therefore has at most a quarter of the ring, or one larger message, so
- * that the messages of the next batch have room, too.
+ * <p>Spark commits a batch only when it plans the next one. Until then the ring keeps the batch's
+ * messages for the branch, and the ring also needs room for the messages of the next batch. A batch
+ * therefore takes at most a quarter of the ring's slots, or it is one larger message.
  */
 public final class BranchStream
     implements MicroBatchStream,

@@ -19,11 +19,12 @@ import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * Reads messages without taking them. The stream's branch holds the messages, unless that branch
- * drops the oldest ones; then this reader has a branch of its own that holds them.
+ * Reads messages without taking them. The stream's branch keeps producers from overwriting the
+ * messages. If that branch drops its oldest messages, it cannot: then this reader has a branch of
+ * its own for this.
  */
 final class RangeReader extends RingReader<ColumnarBatch> {
-  // The reader's own branch, if the stream's branch does not hold the messages.
+  // The reader's own branch, if the stream's branch drops its oldest messages; else empty.
   private final Optional<Consumer> own;
   private final Range range;
   private final Iterator<Message> messages;
@@ -32,8 +33,8 @@ final class RangeReader extends RingReader<ColumnarBatch> {
   RangeReader(RangePartition partition, ReadPlan plan) {
     super(partition.place(), plan);
     ReadOptions options = plan.options();
-    // Copy messages that this reader's own branch holds: the branch ends with the task, and vectors
-    // that read the ring in place may outlive the task.
+    // Copy messages that only this reader's own branch keeps in the ring: the branch ends with the
+    // task, and vectors that read the ring in place may outlive the task.
     this.zeroCopy = options.zeroCopy() && !partition.dropOldest();
     this.own = partition.dropOldest() ? Optional.of(own(partition.first())) : Optional.empty();
     long first = own.map(Internals::position).orElse(partition.first());

@@ -22,8 +22,9 @@ import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
 
 /**
- * Reads rows as they come while a real-time batch lasts. The reader's own branch lets it sleep
- * until there is a message; the stream's branch holds the messages read until Spark commits.
+ * Reads rows as they come while a real-time batch lasts. The reader has a branch of its own, on
+ * which it sleeps until there is a message. Because of the stream's branch, the messages stay in
+ * the ring until Spark commits them.
  */
 final class RealTimeReader extends RingReader<InternalRow>
     implements SupportsRealTimeRead<InternalRow> {

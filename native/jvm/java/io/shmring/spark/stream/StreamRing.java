@@ -18,9 +18,9 @@ import java.util.concurrent.locks.LockSupport;
 import org.apache.spark.sql.connector.read.InputPartition;
 
 /**
- * A stream's position in one ring. The driver keeps it by an exclusive branch that stands where the
- * last committed batch ended. The branch holds all later messages, so the tasks read them without
- * taking them. If the driver dies, the branch stays in the ring, at its position.
+ * A stream's position in one ring: the position of an exclusive branch that the driver has joined,
+ * where the last committed batch ended. Because of the branch, the ring keeps all later messages,
+ * so the tasks read them without taking them. If the driver dies, the branch stays where it is.
  */
 final class StreamRing implements AutoCloseable {
   private static final String WHO = "spark stream";
@@ -142,7 +142,10 @@ final class StreamRing implements AutoCloseable {
     }
   }
 
-  /** Makes a branch that holds, for a moment, messages that the stream's branch may lose. */
+  /**
+   * Makes a branch for the time of one measurement: messages that the stream's branch may lose
+   * meanwhile, because it drops the oldest, stay in the ring.
+   */
   private Consumer own(long from) {
     return RingReader.ownBranch(ring, BranchOptions.at(from), WHO);
   }
@@ -163,8 +166,8 @@ final class StreamRing implements AutoCloseable {
   }
 
   /**
-   * Refuses a message that leaves no room for the next one, because it would stop the stream for
-   * good.
+   * Refuses a message of more than half of the ring. Spark commits it only when the next message is
+   * there, and there would never be room for the next one.
    */
   private void checkSize(long first, Internals.Reach reach, long maxSlots) {
     long slots = reach.end() - first;

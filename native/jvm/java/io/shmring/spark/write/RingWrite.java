@@ -166,7 +166,7 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
     @Override
     public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo physical) {
       if (job != null) {
-        job.close(); // the job of an epoch that was neither committed nor aborted
+        job.close(); // the last epoch's job, if Spark neither committed nor aborted that epoch
       }
       job = new RingJob(options);
       return job.writers(info.schema());
@@ -201,10 +201,10 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
     }
 
     /**
-     * Returns whether an epoch is already in the ring. If the driver was killed after it recorded
-     * the epoch's claim and before it recorded the publication, the slot at the claim's sequence
-     * shows whether the claim was published. If that slot was used again since, the option inDoubt
-     * decides.
+     * Returns whether an epoch is already in the ring. commit() records the epoch's claim,
+     * publishes it, and records the publication. If the driver was killed between the two records,
+     * the slot at the claim's sequence shows whether the claim was published. If later messages
+     * have used that slot again, the option inDoubt decides.
      */
     private boolean isPublished(SinkRecord record, Ring ring, long epoch) {
       Optional<Entry> last = record.read();
