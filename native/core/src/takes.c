@@ -293,7 +293,7 @@ uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t)
 		return consumer->upstream_released;
 	released = upstream_released(r, upstream);
 	if (load_relaxed(&r->cursors->graph.changes) != changes)
-		return t; /* branches were changed meanwhile: take nothing now */
+		return t; /* the branches changed while the limit was computed: take nothing now */
 	consumer->graph_changes = changes;
 	consumer->upstream_released = released;
 	return released;
@@ -324,9 +324,9 @@ void consumer_raise_hold(shmring_consumer *consumer)
 	raise_hold(consumer, low);
 }
 
-/* A consumer of a branch with drop_oldest announces that it wants to read from `at`,
- * and only then checks whether the floor is moving past it (floor.c). Returns where
- * reading may begin; messages before are lost. */
+/* Announces, as the hold of a consumer of a branch with drop_oldest, that the consumer wants
+ * to read from `at`, and only then checks whether the floor is moving past `at` (floor.c).
+ * Returns where reading may begin; messages before that sequence are lost. */
 uint64_t consumer_stake(shmring_consumer *consumer, uint64_t at)
 {
 	uint64_t next;

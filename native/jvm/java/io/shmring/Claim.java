@@ -13,7 +13,8 @@ public final class Claim implements AutoCloseable {
   private final Producer producer;
   private final long handle; // the producer's handle, which stays valid while the claim is open
   private final long id;
-  // Three numbers for each message: slots, length (unsigned), shift within its slots.
+  // Three numbers for each message: its slots, its length (an unsigned int), and the number of
+  // bytes between the beginning of its first slot and the message.
   private final int[] parts;
   private final long[] offsets; // bytes from the claim's first slot to each message
   private final long place; // bytes from the ring's first slot to the claim's first slot

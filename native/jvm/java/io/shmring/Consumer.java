@@ -120,7 +120,7 @@ public final class Consumer extends Handle implements AutoCloseable {
       Optional<Lease> lease = Optional.of(new Lease(this, taken, described));
       made = true;
       return lease;
-    } finally { // a catch block could fail because it has to load a class
+    } finally { // not a catch block, which may load a class, and fail without memory
       if (!made) {
         handBack(taken.get(0), taken.get(1));
       }
@@ -253,7 +253,7 @@ public final class Consumer extends Handle implements AutoCloseable {
   }
 
   private void leaveBranch(LongConsumer how) {
-    refuseInHandler("closed"); // without the monitor, which a waiting thread holds
+    refuseInHandler("closed"); // called without the monitor: a thread that waits here may hold it
     leave(
         consumer -> {
           how.accept(consumer);

@@ -30,11 +30,11 @@ final class Drain {
     if (count == 0) {
       try {
         Native.read(ring, words.get(0), words.get(1), new long[Message.WORDS]);
-      } catch (Throwable error) { // also OutOfMemoryError while making the exception
+      } catch (Throwable error) { // Throwable: making the exception may fail by OutOfMemoryError
         settle(consumer, words.get(4), error);
         throw error;
       }
-      // The message can be read now: hand it back, and let the caller try again.
+      // The message can be read after all: hand it back, and let the caller take it again.
       settle(consumer, words.get(0), null);
       return Outcome.CONTENDED;
     }
@@ -63,7 +63,7 @@ final class Drain {
         done = behind;
       }
       done = words.get(4);
-    } catch (Throwable error) { // caught and rethrown to record it for settle()
+    } catch (Throwable error) { // recorded for settle(), which may add an exception to it
       failure = error;
       throw error;
     } finally {
@@ -74,8 +74,11 @@ final class Drain {
   }
 
   /**
-   * Releases the messages before `done` and hands the rest back. If that fails, close() hands them
-   * back.
+   * Releases the messages before `done` and hands the rest back. If the rest cannot be handed back,
+   * the consumer's close() hands it back.
+   *
+   * @param failure the exception that the caller gets anyway, or null: gets an exception of this
+   *     method as a suppressed one
    */
   private void settle(Consumer consumer, long done, Throwable failure) {
     long first = words.get(0);

@@ -96,8 +96,8 @@ abstract class Handle {
 
   /**
    * Throws if this thread was interrupted. Waits call this method between native waits, because an
-   * interrupt does not end a native wait. A native wait lasts at most 50 ms; if the ring has many
-   * sleepers, about 20 ms times their number.
+   * interrupt does not end a native wait. A native wait lasts at most 50 ms, or longer if many
+   * participants sleep on the ring (see shmring_wait_space() in shmring.h).
    */
   static void checkInterrupt() throws InterruptedException {
     if (Thread.interrupted()) {

@@ -76,7 +76,9 @@ public final class Internals {
       return measure(ring, from, end, Integer.MAX_VALUE, end - from).messages();
     } catch (RingException error) {
       if (ring.floor() > from) {
-        return 1; // overwritten meanwhile: the caller's take of one message throws OverrunException
+        // The message was overwritten meanwhile: the caller takes one message, and gets an
+        // OverrunException.
+        return 1;
       }
       throw error;
     }

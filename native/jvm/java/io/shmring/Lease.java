@@ -16,7 +16,7 @@ public final class Lease extends Messages {
   private final Consumer consumer;
   private final int count;
   private final int deliveries;
-  // The first message; empty if it is damaged, and reading it throws the reason.
+  // The first message; empty if it is damaged: reading it from the ring then throws the error.
   private final Optional<Message> head;
   private boolean open = true;
 

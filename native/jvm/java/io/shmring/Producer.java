@@ -248,7 +248,7 @@ public final class Producer extends Handle implements AutoCloseable {
       open = Optional.of(new Claim(this, handle(), sequence, parts, aligns));
       made = true;
       return open;
-    } finally { // a catch block could fail because it has to load a class
+    } finally { // not a catch block, which may load a class, and fail without memory
       if (!made) {
         Native.abort(handle());
       }

@@ -213,7 +213,8 @@ public final class Ring implements AutoCloseable {
   /** Opens a producer that uses this strategy when it waits for room. */
   public Producer producer(String name, WaitStrategy wait) {
     Objects.requireNonNull(wait);
-    // Made before the participant, which a failure here would leave behind.
+    // Allocate before the participant joins: if the allocation failed afterwards, the participant
+    // would stay in the ring.
     ByteBuffer slot = ByteBuffer.allocateDirect(SLOT_BYTES);
     return retaining(
         () -> new Producer(this, slot, Native.openProducer(handle(), utf8(name)), wait));
@@ -241,7 +242,8 @@ public final class Ring implements AutoCloseable {
    */
   public Consumer consumer(String branch, BranchOptions options, String name, WaitStrategy wait) {
     Objects.requireNonNull(wait);
-    // Made before the participant, which a failure here would leave behind.
+    // Allocate before the participant joins: if the allocation failed afterwards, the participant
+    // would stay in the ring.
     LongBuffer taken = Lease.words(1);
     return retaining(
         () ->
@@ -322,7 +324,7 @@ public final class Ring implements AutoCloseable {
           Native.unlink(handle, utf8(path.toString()));
         }
       } catch (RingException e) {
-        // Nothing to remove: the file is gone, or the path belongs to another ring by now.
+        // Ignore the error: the file is gone, or the path belongs to another ring by now.
       } finally {
         release();
       }

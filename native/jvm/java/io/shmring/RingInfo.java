@@ -12,8 +12,8 @@ import java.util.UUID;
  * @param layoutMajor major version of the file's layout
  * @param layoutMinor minor version of the file's layout
  * @param participants the most participants at one time
- * @param firstSequence first sequence of the ring; after a restore, the one after the journal's
- *     last
+ * @param firstSequence first sequence of the ring; for a ring restored from a journal, the sequence
+ *     after the journal's last message
  * @param uuid identity of the ring; a later ring of the same name has another uuid
  */
 public record RingInfo(

@@ -7,9 +7,10 @@ import java.nio.ByteOrder;
 import java.util.Objects;
 
 /**
- * A ring's slots as buffers, for code that holds a message or a claim there and checks each place.
- * The slots are mapped twice, one mapping after the other, so that every message is contiguous. A
- * buffer has at most 2 GiB: one buffer begins at each GiB.
+ * A ring's slots as buffers. window(), copy() and put() check nothing: their callers have claimed
+ * the bytes, or hold the message in them, and check that offsets lie inside. The slots are mapped
+ * twice, one mapping after the other, so that every message is contiguous. A buffer has at most 2
+ * GiB, so one buffer begins at each GiB, and reaches into the next one.
  */
 final class Slots {
   private static final int SHIFT = 30;
@@ -78,9 +79,9 @@ final class Slots {
    * Bytes in a ring that a callback may use while it runs, in its own thread. The same object shows
    * one message after the other.
    *
-   * <p>The thread that runs the callback is the owner until the callback has returned. No other
-   * thread ever sees itself as the owner: if it was the owner before, it has cleared the field
-   * itself.
+   * <p>The thread that runs the callback is the owner until the callback has returned. The field
+   * `owner` needs no lock: a thread compares it only with itself, and a thread that was the owner
+   * earlier has cleared the field itself, so it never finds itself there by mistake.
    */
   abstract static class Place {
     static final VarHandle SHORT = view(short[].class);
@@ -147,8 +148,8 @@ final class Slots {
     }
 
     /**
-     * Returns the position in memory() of a number with `bytes` bytes, like at(); the compiler can
-     * move this check out of loops.
+     * Returns the position in memory() of a number with `bytes` bytes. Does the same as at(), but
+     * by a check that the compiler can move out of loops.
      */
     final int atNumber(int offset, int bytes) {
       check();

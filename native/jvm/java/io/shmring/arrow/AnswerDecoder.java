@@ -32,8 +32,8 @@ import org.apache.arrow.vector.util.TransferPair;
 
 /**
  * Makes vectors of a function's answers. An answer is a message with a head, a schema and a batch.
- * An answer may leave out columns that the function has passed on; the decoder takes those from the
- * request. The vectors of a message need not be closed; see {@link Block}.
+ * An answer may leave out columns that the function has passed on unchanged; the decoder takes
+ * these columns from the request. The vectors of a message need not be closed; see {@link Block}.
  */
 public final class AnswerDecoder {
   private static final byte[] NONE = {};

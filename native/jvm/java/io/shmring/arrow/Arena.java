@@ -17,7 +17,8 @@ import org.apache.arrow.memory.util.MemoryUtil;
  */
 final class Arena implements AutoCloseable {
   /**
-   * Limit of the memory: this many times the bytes of the message, and {@link #SMALL} bytes more.
+   * A batch may take FACTOR times the bytes of its message, plus {@link #SMALL} bytes. The limit
+   * stops a small damaged message from asking for any amount of memory.
    */
   private static final long FACTOR = 1024;
 

@@ -48,7 +48,8 @@ public final class BatchDecoder {
   private final RingSchema schema;
   private final boolean[] wanted;
   private final List<Part> parts;
-  // The wanted columns; columns with a dictionary have numbers instead of values.
+  // Schema of the wanted columns as messages have them: a column with a dictionary has numbers
+  // instead of values.
   private final Schema coded;
   private final Schema pruned;
   private final BufferAllocator allocator;
@@ -165,7 +166,8 @@ public final class BatchDecoder {
       return root;
     }
     AtomicBoolean loaded = new AtomicBoolean();
-    Runnable ifLoaded = // does nothing if load() fails: the caller then releases the message
+    // Does nothing if load() has failed, because the caller then releases the message.
+    Runnable ifLoaded =
         () -> {
           if (loaded.get()) {
             whenUnused.get().run();

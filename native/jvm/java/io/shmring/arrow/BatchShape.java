@@ -178,7 +178,7 @@ final class BatchShape {
     int count = variadic(part, layout);
     variadicCounts.add((long) count);
     for (int i = 0; i <= count; i++) {
-      addBuffer(part, "views", 0); // no least size: BatchCheck compares views and values
+      addBuffer(part, "views", 0); // no least size, because BatchCheck checks each view later
     }
   }
 

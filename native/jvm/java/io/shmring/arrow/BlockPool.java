@@ -65,9 +65,9 @@ final class BlockPool {
   }
 
   /**
-   * Returns `memory` if it has at least `size` bytes, or else the first free memory that has; null
-   * if there is none. The pool drops the smaller memory that it meets: batches of a ring mostly
-   * have one size, so later batches will not fit there either.
+   * Returns `memory` if it has at least `size` bytes, or else the first free memory that is large
+   * enough; null if there is none. Gives up every smaller memory that it meets on the way, because
+   * batches of a ring mostly have one size, so that later batches will not fit there either.
    */
   private ByteBuffer fitting(ByteBuffer memory, int size) {
     if (memory == null || memory.capacity() >= size) {

@@ -29,7 +29,8 @@ interface Body {
   /** Buffers as they lie in a message. */
   record Stored(Message message, Frame frame, RecordBatch batch) implements Body {
     /**
-     * Limit of the memory: this many times the bytes of the message, and {@link #SMALL} bytes more.
+     * Copies may take FACTOR times the bytes of the message, plus {@link #SMALL} bytes. The limit
+     * stops a small damaged message from asking for any amount of memory.
      */
     private static final int FACTOR = 16;
 

@@ -29,7 +29,7 @@ import org.apache.arrow.vector.types.pojo.Schema;
  */
 public final class Conversion {
   private static final int MOST_DIGITS = 38;
-  private static final int NANOS = 1000; // nanoseconds of a microsecond
+  private static final int NANOS = 1000; // nanoseconds in a microsecond
 
   private final String label;
   private final BufferAllocator allocator;
@@ -73,7 +73,7 @@ public final class Conversion {
       return new ArrowType.Duration(TimeUnit.MICROSECOND);
     }
     if (type instanceof ArrowType.Time time && time.getUnit() == TimeUnit.MICROSECOND) {
-      // Spark counts nanoseconds within a day
+      // Spark's TIME type counts nanoseconds since midnight.
       return new ArrowType.Time(TimeUnit.NANOSECOND, Long.SIZE);
     }
     if (type instanceof ArrowType.Int number && !number.getIsSigned()) {

@@ -35,7 +35,7 @@ public final class EncodedBatch implements AutoCloseable {
   private final byte[] schema;
   private final int rows;
   private final ArrowRecordBatch batch;
-  private final long body; // bytes before the batch's body
+  private final long body; // offset of the batch's body in the IPC messages
   private final long length;
 
   /**
@@ -189,7 +189,10 @@ public final class EncodedBatch implements AutoCloseable {
     }
   }
 
-  /** A claim as a channel. The channel drops the bytes before the published part and after it. */
+  /**
+   * A channel that writes one part of the IPC messages into a claim. Drops all bytes before the
+   * part and after it.
+   */
   private static final class Into implements WritableByteChannel {
     private final Claim claim;
     private long place; // offset of the next byte in the claim

@@ -18,7 +18,8 @@ import org.apache.arrow.flatbuf.Union;
  */
 final class SchemaSize {
   private static final int PREFIX = 8;
-  private static final int LEAST = 8; // least bytes of a field: its own, and its parent's reference
+  // Least bytes of a field or of a pair: 4 in its own table, and 4 of the reference to it.
+  private static final int LEAST = 8;
 
   private long left;
 

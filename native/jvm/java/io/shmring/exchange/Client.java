@@ -16,7 +16,7 @@ public interface Client extends AutoCloseable {
 
   default void endInput() {}
 
-  /** Returns the number of batches that were sent and are still needed. */
+  /** Returns the number of batches that were given to send() and whose answers may still come. */
   int underWay();
 
   /**
@@ -101,7 +101,8 @@ public interface Client extends AutoCloseable {
    * Counts a client's work for its task, under these names:
    *
    * <ul>
-   *   <li>"requests", "requestBytes", "answers" and "answerBytes";
+   *   <li>"requests" and "requestBytes": requests, and the bytes of their messages;
+   *   <li>"answers" and "answerBytes": messages with answers, and their bytes;
    *   <li>"passedOnBytes": bytes of columns that answers leave out;
    *   <li>"retries": requests sent again because a worker had died or the sidecar was restarted;
    *   <li>"convertedBySpark1" and so on, one name for each reason: batches that a Python worker let

@@ -20,13 +20,14 @@ final class ReplyRing implements AutoCloseable {
   private static final File MEMORY = new File("/dev/shm");
 
   /**
-   * First size of a reply ring if the user sets none; the ring grows with the requests under way.
+   * First size of a reply ring, unless the user sets one: the REPLY of sidecars/rings.py. The
+   * client replaces the ring by a larger one if its requests need more room.
    */
   static final long FIRST_SLOTS = 4096;
 
   static final long LEAST_SLOTS = 1024;
   private static final long MOST_SLOTS = 65_536;
-  static final long SLOT_COST = 332; // bytes of a ring's file for each slot
+  static final long SLOT_COST = 332; // file bytes of a slot: 300 of payload, 32 of control data
 
   /** Divisor: one reply ring may take 1/32 of the free memory, so that later rings find room. */
   private static final int PART = 32;
@@ -81,8 +82,9 @@ final class ReplyRing implements AutoCloseable {
   }
 
   /**
-   * Returns a power of two: at least `wish` slots if one reply ring may take so much memory, else
-   * the most slots that it may take.
+   * Returns the number of slots for a ring, a power of two from LEAST_SLOTS to MOST_SLOTS: the next
+   * one from `wish` on, or a smaller one if the ring would take more memory than one reply ring
+   * may.
    */
   static long fitting(long wish) {
     long most = Math.min(MEMORY.getUsableSpace() / PART / SLOT_COST, MOST_SLOTS);

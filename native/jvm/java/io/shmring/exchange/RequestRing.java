@@ -25,8 +25,8 @@ final class RequestRing implements AutoCloseable {
   private static final String MOVED = "moved ";
 
   /**
-   * Participant entries that clients leave free (at most an eighth of all), so that a new worker
-   * finds one.
+   * Number of seats that clients leave free, but at most an eighth of all seats: a worker that
+   * replaces a dead one must find a free seat.
    */
   private static final int FOR_WORKERS = 16;
 

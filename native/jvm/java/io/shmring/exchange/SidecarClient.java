@@ -361,7 +361,7 @@ public final class SidecarClient implements Client {
       return false;
     }
     if (head.piece() == 0) {
-      request.begin(); // another worker may have begun the answer again
+      request.begin(); // drops earlier pieces: another worker may have begun the answer again
     }
     if (head.piece() != request.received) {
       throw new RingException(
@@ -405,7 +405,8 @@ public final class SidecarClient implements Client {
    * larger answer has come.
    */
   private void wish(long slots) {
-    // Room for one more answer: the one that is being read.
+    // Room for the answers of all requests under way, and for the answer that the caller is
+    // reading.
     long all = Math.max(needed, (inFlight + 1) * Math.max(slots, largest));
     if (replySlots == 0 && all > replies.slots()) {
       wished = Math.max(needed, ReplyRing.fitting(all));

@@ -52,8 +52,8 @@ final class SidecarRequest {
   final long number;
   final Client.Rows rows;
   private final ArrayDeque<Piece> pieces = new ArrayDeque<>();
-  int received; // pieces of the answer that have arrived
-  int deaths; // workers that died while they worked on this request
+  int received; // number of pieces of the answer that have arrived
+  int deaths; // number of workers that died while they worked on this request
   boolean sent;
   boolean complete;
   // Text of the function's error, which comes after the last piece.

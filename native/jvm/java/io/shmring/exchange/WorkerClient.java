@@ -32,7 +32,10 @@ public final class WorkerClient implements Client {
     /** Returns whether the worker has sent bytes or closed the socket. Does not wait. */
     boolean isHeard();
 
-    /** Reads the rest of the socket after the worker's end, and raises its error. Call it once. */
+    /**
+     * Reads the rest of the socket after the worker has ended, and throws the worker's error, if it
+     * sent one. Call this once.
+     */
     void end();
 
     /**
@@ -51,10 +54,11 @@ public final class WorkerClient implements Client {
   // makes room.
   private static final Duration SHORT = Duration.ofMillis(1);
 
-  // Most requests under way while they have less than SMALL_BYTES together: Spark's own writer
-  // fills buffers of 64 KB.
+  // Most requests under way while they have less than SMALL_BYTES together. Spark's own
+  // writer, too, collects 64 KB (SMALL_BYTES) in a buffer before it sends them.
   private static final int MOST_SMALL = 64;
-  private static final int FEW = 2; // most large requests under way: one at work, one behind it
+  // Most large requests under way: the one on which the worker works, and the next one.
+  private static final int FEW = 2;
   private static final long SMALL_BYTES = 1 << 16;
 
   // CHANGE: edit this for a new field of a worker's message
@@ -166,7 +170,8 @@ public final class WorkerClient implements Client {
   private long bytesUnderWay;
   private long number;
   private long unneeded; // number of requests that the worker no longer needs
-  private final long[] reported = new long[TIMES.size() + 1]; // the worker's last report
+  // The last totals that the worker has reported: TIMES, and the batches that Spark converted.
+  private final long[] reported = new long[TIMES.size() + 1];
   // The oldest batch that was received and not given out.
   private Optional<Piece> piece = Optional.empty();
   private Optional<ByteBuffer> parts = Optional.empty(); // a batch whose last part has not come
@@ -255,9 +260,9 @@ public final class WorkerClient implements Client {
   }
 
   /**
-   * Waits for the next piece. An interrupt does not end the wait: Spark's monitor ends the worker
-   * of a killed task if the function does not end by itself, and the monitor does so only while the
-   * task waits.
+   * Waits for the next piece. An interrupt does not end the wait: if the task is killed, and its
+   * function does not end by itself, Spark's monitor ends the worker, but only while the task waits
+   * for the worker.
    */
   private Optional<Answer> waited() {
     long begun = System.nanoTime();
@@ -474,8 +479,11 @@ public final class WorkerClient implements Client {
   }
 
   /**
-   * Returns by how much a number of the report has grown. A message without a report has zeros, and
-   * threads may report out of order.
+   * Returns by how much a total of the worker's report has grown; 0 if it is smaller than the last
+   * one. A smaller total means nothing: a message without a report has zeros, and when a function
+   * has several threads, an older report may come after a newer one.
+   *
+   * @param place index of the total in `reported`
    */
   private long gained(int place, long now) {
     long before = reported[place];

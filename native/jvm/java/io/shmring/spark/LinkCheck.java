@@ -117,7 +117,7 @@ public final class LinkCheck {
         find(member, owner, loader);
       }
       return true;
-    } catch (IllegalAccessException error) { // the member exists, and is static or not public
+    } catch (IllegalAccessException error) { // the member is static or not public, but exists
       return true;
     } catch (ReflectiveOperationException | LinkageError | TypeNotPresentException error) {
       return false;
@@ -164,7 +164,8 @@ public final class LinkCheck {
     return Optional.empty();
   }
 
-  // --- the constant pool of a class file (chapter 4.4 of the JVM's specification) -----------------
+  // --- the constant pool of a class file (chapter 4.4 of the JVM's specification)
+  // -----------------
 
   private static void addMembers(DataInputStream bytes, Set<Member> used) throws IOException {
     bytes.skipNBytes(8); // magic and version

@@ -51,7 +51,8 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
   }
 
   /**
-   * Holds the references to classes that can be loaded only if Spark has all members that they use.
+   * Keeps the references to our nodes out of the class around it: the JVM loads the nodes only when
+   * addTo() is called, and they can be loaded only if Spark has all members that they use.
    */
   private static final class Functions {
     static void addTo(SparkSessionExtensions extensions) {

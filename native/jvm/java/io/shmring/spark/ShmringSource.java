@@ -114,7 +114,9 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
               TableCapability.BATCH_WRITE,
               TableCapability.STREAMING_WRITE);
       if (schema.equals(RingTypes.QUEUE_TABLE)) {
-        capabilities.add(TableCapability.ACCEPT_ANY_SCHEMA); // rows of one column become messages
+        // Rows of one column become messages of a ring of bytes, so Spark must not demand that the
+        // rows have the queue table's columns.
+        capabilities.add(TableCapability.ACCEPT_ANY_SCHEMA);
       }
       return capabilities;
     }

@@ -18,7 +18,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 public final class BatchSizes {
   private static final int CELL_BYTES = 8;
 
-  // Bytes of all rows before a row; ends[i + 1] is the end of row i.
+  // ends[i] is the number of bytes of all rows before row i, so row i has ends[i + 1] - ends[i].
   private long[] ends = new long[1];
   private int rows;
 

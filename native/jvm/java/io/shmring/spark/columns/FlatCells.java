@@ -140,7 +140,7 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     /**
-     * @param bits the new address of the validity bits; those written so far have been copied there
+     * @param bits the new address of the validity bits, with a copy of the bits written so far
      */
     void grow(long bits, int rows) {
       this.bits = bits;
@@ -205,8 +205,8 @@ abstract class FlatCells implements RootWriter.Cells {
   }
 
   private static final class Numbers extends FlatCells {
-    // If at least one row in five is wanted, all rows from the first wanted one to the last are
-    // read at once. If fewer are wanted, they are copied one by one.
+    // If at least one row in FEWEST is wanted, all rows from the first wanted one to the last are
+    // read at once, in one short loop. If fewer are wanted, they are copied one by one.
     private static final int FEWEST = 5;
 
     private final BaseFixedWidthVector vector;

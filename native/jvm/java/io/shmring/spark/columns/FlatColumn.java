@@ -127,8 +127,8 @@ public final class FlatColumn extends ArrowColumnVector {
   }
 
   /**
-   * Returns the offset of a text or binary from values(); `row` may also be the place after the
-   * last row.
+   * Returns the distance in bytes from values() to the text or binary of a row. For the number of
+   * rows, returns where the last value ends.
    */
   int offset(int row) {
     return Platform.getInt(null, offsets + (long) row * Integer.BYTES);
