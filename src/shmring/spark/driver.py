@@ -87,7 +87,8 @@ class _Files:
         self._used: dict[int, list[tuple[int, int]]] = {}
         self._open: list[int] = []
         name = f"shmring-result-{secrets.token_hex(16)}"  # a name that no other file has
-        # With too many open files, go on without: tasks then send their batches over the socket.
+        # Go on without files if this process has too many open: tasks then send their batches over
+        # the socket.
         with suppress(OSError):
             with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
                 self._open.append(os.dup(file.fileno()))
@@ -176,7 +177,8 @@ def _words(file: str | Path) -> dict[str, str]:
     return dict(line.split()[:2] for line in Path(file).read_text().splitlines())
 
 
-@functools.lru_cache(maxsize=1)  # looking the class up takes as long as a call
+# Look the class up once: each time would take as long as calling its method.
+@functools.lru_cache(maxsize=1)
 def _collects(jvm: Any) -> Callable[[Any], Any]:
     """Return DriverCollect.of or, if the JVM lacks shmring's jar, a function that returns None."""
     with suppress(_protocol.Py4JError):

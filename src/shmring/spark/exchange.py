@@ -218,8 +218,9 @@ class _Exchange:
         # Batch that the function works on; None if it is too small to look for unchanged columns.
         self._request: pa.RecordBatch | None = None
         self._began = time.monotonic_ns()
-        self._waited_before = rings.consumer.waited_ns  # waits of earlier tasks for input
-        self._room_ns = 0  # nanoseconds of waits for room so far
+        # nanoseconds that earlier tasks of this worker have waited for input
+        self._waited_before = rings.consumer.waited_ns
+        self._room_ns = 0  # nanoseconds that this task has waited for room in the ring of answers
         self._report_at = 0  # time from which the next message has a report
         self._why = self.unconverted
         self._converted = 0  # number of batches that Spark's own code has converted so far
@@ -493,7 +494,8 @@ class _Exchange:
     def _packed(self, flags: int, total: int = 0, together: int = 0) -> bytes:
         self._said = self._left
         now = time.monotonic_ns()
-        # A batch that Spark converted is told at once: a LIMIT may end the task before a report.
+        # Report at once if Spark's own code has converted a batch since the last report: a LIMIT
+        # may end the task before the next report is due.
         if now < self._report_at and self._converted == self._told and not flags & _END:
             return _head_without_report.pack(self._stream, self._left, total, flags, together)
         self._report_at = now + _REPORT_NS
@@ -505,7 +507,8 @@ class _Exchange:
             total,
             flags,
             together,
-            # Negative if threads wait for input and for room at once, longer than the task has run.
+            # nanoseconds of work; negative if several threads waited at the same time, because
+            # their waits together can be longer than the task
             now - self._began - input_ns - self._room_ns,
             input_ns,
             self._room_ns,

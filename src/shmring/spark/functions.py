@@ -51,7 +51,8 @@ class Through:
             "reply_slots": None if slots is None else slots_of("reply_slots", slots),
         }
         for option, value in checked.items():
-            object.__setattr__(self, option, value)  # Python's numbers: JSON cannot hold numpy's
+            # Store Python's own numbers, because json refuses numpy's.
+            object.__setattr__(self, option, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Through, astuple(self)
@@ -132,8 +133,8 @@ def through(
     connect_timeout : seconds to wait for a sidecar that does not run (yet, or any more), and for
         memory for its answers
     reply_slots : size of each task's reply ring, in slots of 300 bytes: a power of two, at least
-        1,024. None: 4,096, and with the jar up to 65,536 as the requests under way need them, and
-        enough for any row; less if /dev/shm has little memory
+        1,024. None: 4,096, or fewer if /dev/shm has little memory; with the jar, the ring grows to
+        up to 65,536 slots if the requests under way need them, and further if a row does not fit
 
     Raises
     ------
@@ -227,8 +228,8 @@ class _Function:
         self.__annotations__ = {"arguments": Iterator[kind], "return": Iterator[kind]}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # UdfCall.java reads this text from the pickle; it knows the pickle by a name of this module
-        # at its beginning.
+        # UdfCall.java reads this text from the pickle. It recognizes the pickle by the name of this
+        # module, which has to stand within the first 64 bytes.
         text = f"{self._run.described} {json.dumps(self._names)}"
         return _unpickled, (text, type(self), self._run, self._names)
 

@@ -154,7 +154,8 @@ def configure(
         raise ValueError(f"{', '.join(settings)} are for sidecars: name some (sidecars=...)")
     for switch, choice in {FUNCTIONS: functions, _DRIVER: driver}.items():
         wanted[switch] = given.get(switch, "on") if choice is None else _WORDS[choice]
-    import_module("shmring.spark.driver").equip()  # even if off: a session may turn it on later
+    # Replace toArrow() and toPandas() even if the setting is off: a session may turn it on later.
+    import_module("shmring.spark.driver").equip()
     if wanted[FUNCTIONS] == "on" and is_drivers_python:
         # Spark would start the `python3` in PATH, which need not have shmring.
         os.environ["PYSPARK_PYTHON"] = sys.executable

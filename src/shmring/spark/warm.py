@@ -133,7 +133,9 @@ def import_early() -> Imports | None:
     # have the name of a module.
     sys.path[:] = [entry for entry in path if entry not in ("", os.getcwd())]
     searched = frozenset(sys.path)
-    gc.disable()  # a collection would leave gaps in pages, which workers would write into
+    # Collect no garbage during the imports: freed objects leave gaps in pages, and a worker that
+    # makes objects in such a gap gets a copy of the whole page.
+    gc.disable()
     try:
         objection = _import_without_threads()
     except Exception as error:

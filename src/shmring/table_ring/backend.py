@@ -1,9 +1,12 @@
 """The calls that a :class:`~shmring.table_ring.TableRing` makes to its database.
 
-A call that takes numbers makes an UPDATE of their slots, whose WHERE clause (the guard) checks that
-each slot is in the expected state. If the ring is full or empty, or the transaction is undone, no
-slot is written, and later calls deal with the numbers: SQLite undoes the cursor with the
-transaction; on PostgreSQL, a look takes the numbers back or lets subscribers skip them.
+Pushes are numbered, and a subscriber pops the messages in the order of their numbers. A *cursor* is
+the number of the next push, or of a subscriber's next pop. A push or pop takes numbers from a
+cursor, and then updates the slots of these numbers. The WHERE clause of the UPDATE, the *guard*,
+checks that each slot is in the expected state. If the ring is full or empty, or the transaction is
+undone, no slot is written although the numbers were taken. SQLite then sets the cursor back with
+the transaction. On PostgreSQL the cursor stays ahead, and a later *look* at the slots gives the
+numbers out again, or lets subscribers skip them.
 """
 
 from __future__ import annotations

@@ -47,21 +47,27 @@ VERSION = 1
 # FOREIGN: a slot holds a number that does not belong there.
 FULL_WITHIN, FOREIGN = "SR001", "SR002"
 
-# Second keys of a ring's advisory locks. Keys below 64 lock a subscriber's cursor: the key is the
-# subscriber's bit.
+# Second keys of a ring's advisory locks. PUSH locks the cursor of the pushes. Keys below PUSH lock
+# a subscriber's cursor: the key is the subscriber's bit. One of the sessions that wait for a
+# message holds AWAIT_MESSAGE: a push that finds this lock taken sends a notification. One of the
+# sessions that wait for a free slot holds AWAIT_SLOT: a pop that finds this lock taken sends a
+# notification.
 PUSH, AWAIT_MESSAGE, AWAIT_SLOT = 64, 100, 200
 
-# Number added to a subscriber's sequence while the subscriber may have leases.
+# Number added to a subscriber's sequence while the subscriber may have leases. The sequence is then
+# ahead of all pushes, so a pop finds no message at first, and looks for leases (see ring.sql).
 LEASED = 1 << 62
 
-# Size of the range, below a cursor, in which each look for a pop searches for messages that were
-# taken and not popped: more numbers than there are connections. Only a look at the whole table
-# searches further.
+# Number of sequence numbers just below a subscriber's cursor whose slots each look for a pop reads,
+# because a connection may have taken a number and not popped the message. The range has more
+# numbers than a server usually has connections. A look at the whole table finds messages further
+# below.
 NEAR = 300
 
-# State of the last number that a session took. DONE: its slot has the number. GIVEN_UP: the number
-# was given up, and a look has to follow. UNKNOWN: a crash of the server may have separated the
-# number from its slot. UNDONE: an error has separated the two.
+# State of the last number that a session took from a sequence. DONE: the number's slot was written.
+# GIVEN_UP: the call gave the number up, and a look has to follow. UNKNOWN: the server may have
+# crashed, and the slot may not be written. UNDONE: an error has undone the call, and the slot was
+# not written, but the sequence has passed the number.
 DONE, GIVEN_UP, UNKNOWN, UNDONE = range(4)
 
 # Milliseconds that a pop waits within the database for a message.
@@ -90,16 +96,17 @@ _MEANINGS: dict[str | int | None, Meaning] = {
     "53100": "full",
 }
 
-# Settings of a session. They make every lookup go by key, because statistics, from which PostgreSQL
-# would choose a plan, may have been collected when the ring was empty. They also keep a statement's
-# first plan, because planning takes half the time of a push.
+# Settings of a session. They make every lookup go by key: PostgreSQL would choose plans by
+# statistics of the tables, which are wrong if they were collected while the ring was empty. They
+# also keep a statement's first plan, because planning takes half the time of a push.
 _SETTINGS = (
     b"SET synchronous_commit = off;"
     b"SET default_transaction_isolation = 'read committed';"
     b"SET default_transaction_read_only = off;"
     b"SET lock_timeout = %d;"
-    # Make quote_ident() quote only names that need quotes. The ring's row has the schema's name in
-    # this form, and so has the text from which the keys of the ring's locks are computed.
+    # Make quote_ident() quote only names that need quotes. All sessions must write the schema's
+    # name in this form: it is stored in the ring's row, and the keys of the ring's locks depend on
+    # it.
     b"SET quote_all_identifiers = off;"
     b"SET plan_cache_mode = force_generic_plan;"
     b"SET jit = off;"

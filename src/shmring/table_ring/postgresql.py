@@ -33,8 +33,9 @@ R = TypeVar("R")
 
 # Maximum milliseconds that the server itself waits for a slot or a message that may come soon.
 LONGEST_WAIT = 50
-# Seconds until a waiting session looks without a notification: TOLD_WAIT if it gets notifications,
-# UNTOLD_WAIT if another session holds the lock and gets them.
+# Seconds after which a waiting session looks without a notification. TOLD_WAIT: the session holds
+# the lock that makes pushes or pops send notifications. UNTOLD_WAIT: another session holds that
+# lock, and the notifications end when that session stops waiting.
 TOLD_WAIT = 0.25
 UNTOLD_WAIT = 0.02
 _AWAIT = {"push": AWAIT_SLOT, "pop": AWAIT_MESSAGE}
@@ -310,8 +311,8 @@ class PostgresBackend(PostgresRing):
     def _try(self, attempt: Callable[[], R | None], which: Which = "pop") -> R | None:
         """Run a statement that takes numbers; None if it took no number.
 
-        First, two looks take the last call's number back, if an error separated the number from its
-        slot, or if the call gave the number up and no look has followed.
+        If the last call took a number without writing the number's slot, and no look has followed,
+        two looks come first, for a push and for a pop: each corrects one of the two cursors.
         """
 
         def tidy_attempt() -> R | None:

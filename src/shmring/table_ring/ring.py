@@ -245,10 +245,11 @@ class TableRing(Closing):
         # Held by the thread that uses the connection; a thread that waits releases the lock.
         self._lock = threading.Lock()
         self._lease_open = False
-        # Waits of other threads that ended while a lease was open; unlisten() follows the lease's
-        # end.
+        # Arguments of unlisten() for waits of other threads that ended while a lease was open; the
+        # end of the lease makes these calls.
         self._waited: list[tuple[Which, float]] = []
-        # Counters, changed only by the thread that holds _lock.
+        # Fields of TableRingStats (pushed, popped, retries, ...) by name; a thread holds _lock to
+        # change them.
         self._counters: Counter[str] = Counter()
         self._searches = Searches()
 

@@ -84,13 +84,14 @@ class JoinedRows:
         ends: Any = np.cumsum(rows)
         self._ends: list[int] = ends.tolist()
         self._values = _converted(batch, settings)
-        # Two entries for each column with nulls whose dtype depends on them, by the column's place.
-        # _nulls: for each group, whether it has nulls in the column. _filled: the column with 0 or
-        # False instead of nulls, for the groups without nulls.
+        # Columns with nulls whose dtype depends on the nulls, by the column's place. _nulls says
+        # for each group whether the group has nulls in the column. _filled has the column with 0 or
+        # False instead of each null; groups without nulls are cut from this column.
         self._nulls: dict[int, list[bool]] = {}
         self._filled: dict[int, Any] = {}
-        # Functions that copy a group's rows: of a frame, by the set of columns in which the group
-        # has nulls; of a series, by its column's place and whether the group has nulls there.
+        # Functions that copy a group's rows out of a frame or a series of all rows. The key of a
+        # frame says for each column in _nulls whether the group has nulls there. The key of a
+        # series is the column's place, and whether the group has nulls there.
         self._cutters: dict[Any, Callable[[int, int], Any]] = {}
         for place, field in enumerate(from_arrow_schema(batch.schema).fields):
             kind, column = type(field.dataType), batch.column(place)
@@ -170,7 +171,10 @@ def _converted(batch: Any, settings: Any) -> list[Any]:
 
 
 def framed(names: Any, columns: Sequence[Any], make: Callable[[], Any]) -> Any:
-    """Make the frame of some columns; call `make` for the first with these names and dtypes."""
+    """Make a frame of some columns by its layout in _layouts.
+
+    If the layout is missing, make the frame by calling `make`, and add the layout.
+    """
     key = names, *[values.dtype for values in columns]
     layout = _layouts.get(key)
     if layout is not None:

@@ -157,7 +157,7 @@ def _called(udf: Any, series: Mapping[int, Any]) -> Any:
 
 
 def _called_on_windows(udf: Any, series: Mapping[int, Any]) -> list[Any]:
-    """Call a function for each row, whose window begins and ends as two columns say."""
+    """Call a function with the window of each row; two columns have the windows' bounds."""
     function, (begins, ends, *places), named, _ = udf
     cutters = [window_cutter(series[place]) for place in places]
     named_cutters = {name: window_cutter(series[place]) for name, place in named.items()}

@@ -26,7 +26,9 @@ _VALUES = {
     *(type(None), bool, int, float, str, bytes, decimal.Decimal),
     *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta),
 }
-# Smallest number of values for which an answer counts: so at most 1,024 short answers wait.
+# Least number of values that is added for an answer, even if the answer has fewer values. The
+# answers that wait are converted when the sum exceeds MOST_VALUES, so at most some 1,024 of them
+# wait.
 _LEAST = 64
 
 

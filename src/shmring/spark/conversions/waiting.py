@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Any
 
-MOST_VALUES = 1 << 16  # most values of all waiting answers: half a megabyte
+# Number of values after which the waiting answers are converted: half a megabyte of numbers.
+MOST_VALUES = 1 << 16
 _PATIENCE = 0.05  # longest time that an answer waits, in seconds
 
 
@@ -21,7 +22,7 @@ class Waiting(ABC):
     def __init__(self) -> None:
         self._held: list[Any] = []
         self._values = 0  # number of values in the answers that wait
-        self._since = 0.0  # time at which the oldest of these answers came
+        self._since = 0.0  # time at which the oldest answer that waits came
 
     def hold(self, answer: Any, values: int) -> list[Any]:
         """Let an answer wait; return the batches to send now."""
