@@ -74,6 +74,8 @@ static void act(struct ring *f, uint64_t choice)
 	case 2:
 		(void)shmring_recover(f->r, NULL);
 		break;
+	/* CHANGE: edit this for a new wait strategy */
+	/* Remainders by 5: the number of wait strategies. */
 	case 3:
 		(void)shmring_wait_message(m, 0, (uint8_t)(choice >> 8) % 5);
 		(void)shmring_wait_any(&(struct shmring_wait){.consumer = m}, 1, NULL, 0, 0,

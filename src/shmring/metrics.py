@@ -278,6 +278,7 @@ class HostMetrics(Closing):
             samples["spark_workers"][state] += 1
             samples["spark_worker_bytes"][state] += worker.private_bytes
 
+    # CHANGE: edit this for a new metric
     def _count(
         self,
         ring: str,
@@ -301,6 +302,8 @@ class HostMetrics(Closing):
             if participant["branch"] == JOURNAL_BRANCH:
                 self._counted["journal_sync_seconds", (ring,)] += synced / 1e9
 
+    # CHANGE: edit this for a new metric
+    # A counted series ends with its ring or sidecar, which is its first label.
     def _forget(self, now: HostLook) -> None:
         """Remove the series of rings that are gone."""
         there = {ring.name for ring in now.rings} | {ring.sidecar for ring in now.rings}

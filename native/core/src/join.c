@@ -71,6 +71,7 @@ static int take_seat_and_branch(shmring_consumer *consumer, const char *branch,
 	return status;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 int shmring_join(shmring *r, const char *branch, const struct shmring_branch_options *options, const char *name,
 		 shmring_consumer **out)
 {

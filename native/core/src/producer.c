@@ -35,6 +35,7 @@ static inline int kind_check(const shmring *r, uint8_t kind, const uint8_t *data
 	return SHMRING_OK;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 int shmring_producer_open(shmring *r, const char *name, shmring_producer **out)
 {
 	uint32_t *single = &r->cursors->graph.single_producer;

@@ -118,6 +118,7 @@ public interface Client extends AutoCloseable {
     void add(String name, long more);
   }
 
+  // CHANGE: edit this for a new option of a client
   /**
    * The timeouts of a client, in seconds as the user gave them.
    *

@@ -170,6 +170,7 @@ public final class WorkerClient implements Client {
   private long bytesUnderWay;
   private long number;
   private long unneeded; // number of requests that the worker no longer needs
+  // CHANGE: edit this for a new field of a worker's message
   // The last totals that the worker has reported: TIMES, and the batches that Spark converted.
   private final long[] reported = new long[TIMES.size() + 1];
   // The oldest batch that was received and not given out.
@@ -463,6 +464,7 @@ public final class WorkerClient implements Client {
     return false;
   }
 
+  // CHANGE: edit this for a new field of a worker's message
   /**
    * Counts the worker's times, and the batches that Spark's own code has converted, since its last
    * report.

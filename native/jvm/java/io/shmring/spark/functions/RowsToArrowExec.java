@@ -255,13 +255,16 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     return type instanceof StringType || type instanceof BinaryType;
   }
 
-  /** Returns whether each value has a fixed size, the same in generated code and in vectors. */
+  // CHANGE: edit this for a new type between Spark and Arrow
+  /**
+   * Returns whether each value has a fixed size, the same in generated code and in vectors: the
+   * primitive types that FlatColumn.isFlat() takes.
+   */
   private static boolean isNumber(DataType type) {
     return CodeGenerator.isPrimitiveType(type)
         && !(type instanceof BooleanType || type instanceof DayTimeIntervalType);
   }
 
-  // CHANGE: edit this for a new type between Spark and Arrow
   /** Returns code that writes a value that is not null. */
   private static String write(DataType type, int column, String value, String at) {
     if (isBytes(type)) {
