@@ -14,10 +14,9 @@ static int name_index(PyObject *name, PyObject *const *names, int count)
 	return -1;
 }
 
-/* Puts fastcall arguments in their places. names[i] is the keyword of out[i],
- * or NULL if it has none; the first `positional` arguments may be given by position.
- * An argument that is not given stays as it is in `out`; the first argument must be given
- * if `wants`, its description for the error, is not NULL. */
+/* Stores the arguments of a fastcall in `out`. names[i] is the keyword of out[i], or NULL if the argument has
+ * none; the first `positional` arguments may be given by position. If an argument is not given, its value in `out`
+ * does not change. If `wants` is not NULL, the first argument must be given: `wants` describes it in the error. */
 bool arguments_sort(const char *function, const char *wants, PyObject *const *args, Py_ssize_t nargs,
 		    PyObject *kwnames, PyObject *const *names, int positional, int count, PyObject **out)
 {

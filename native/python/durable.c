@@ -14,8 +14,8 @@ static bool raise_not_durable(struct producer *self, uint64_t message_id, const 
 	return raise_with(ring->state->not_durable, Py_BuildValue("(NK)", text, (unsigned long long)message_id));
 }
 
-/* Returns true if the branch with this number is a journal's: it has the journal's name, and is exclusive. The
- * check is repeated, because the number may belong to another branch once the journal's branch was dropped. */
+/* Returns true if the branch with this number is a journal's: it has the journal's name, and is exclusive. Callers
+ * check again after each wait: when the journal's branch was dropped, another branch may get its number. */
 static bool is_journal(struct producer *self, uint32_t branch, struct shmring_branch_info *info)
 {
 	return shmring_branch_info(ring_of(&self->handle)->core, branch, info) == SHMRING_OK && info->exclusive &&

@@ -60,8 +60,8 @@ PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct 
 	return (PyObject *)self;
 }
 
-/* Takes back the memoryviews that a loop over the batch has lent, and closes the lease. Objects that the user made
- * of them, and views that the user asked for, still hold the slots. */
+/* Takes back the memoryviews that a loop over the batch has lent, and closes the lease. The slots stay taken while
+ * objects live that the user has made of these memoryviews, or memoryviews that the user has asked for. */
 static int close_released(struct lease *self)
 {
 	if (self->handle.closed)
@@ -187,8 +187,9 @@ PyObject *lease_is_used(PyObject *Py_UNUSED(module), PyObject *op)
 
 /* own(lease): gives a message's slots back to the ring while the message is still in use. A copy of the message
  * takes the place of the slots, in memory of this process and at the same address, so buffers over the message
- * stay valid. Returns False, and does nothing, if the lease does not hold the slots or is to be handed back, or
- * if the ring is pinned for a GPU. The process's other threads may use the ring only with the GIL. */
+ * stay valid. Returns False, and does nothing, if the lease no longer holds the slots or is to be handed back, or
+ * if a GPU's runtime has pinned the ring's memory. During the call no thread of the process may use the ring
+ * without the GIL. */
 PyObject *lease_own(PyObject *Py_UNUSED(module), PyObject *op)
 {
 	struct lease *self = (struct lease *)op;

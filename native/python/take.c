@@ -93,8 +93,8 @@ void consumer_ended(struct consumer *self)
 	shmring_consumer_interrupt(self->core, true);
 }
 
-/* Raises EndOfStream if the consumer was told of an end since its ends were counted as `ends`. Before that, passes
- * a wake-up of this thread on to another consumer, because the wake-up may have been for a message. */
+/* Raises EndOfStream if the consumer's number of ends is no longer `ends`. Before that, passes a wake-up of this
+ * thread on to another consumer: the wake-up may have been for a message, which this thread does not take. */
 static PyObject *raise_ended(struct consumer *self, uint64_t ends)
 {
 	if (!consumer_usable(self))
@@ -122,8 +122,9 @@ static inline int take_now(struct consumer *self, uint32_t messages, struct shmr
 		       : shmring_take(self->core, messages, self->max_slots ? self->max_slots : UINT64_MAX, lease);
 }
 
-/* Goes on after a first try, which returned `status`. `ends` is self->ends from before that try. If self->ends
- * changes, another thread with this consumer was told of an end: the core tells only one thread. */
+/* Goes on after a first try to take, which returned `status`. `ends` is the value of self->ends before that try.
+ * The core tells only one thread of an end; another thread notices the end because self->ends is no longer `ends`.
+ */
 static enum taking take_on(struct consumer *self, uint32_t messages, int64_t timeout, uint64_t ends, int status,
 			   struct shmring_lease *lease, struct shmring_message *message)
 {

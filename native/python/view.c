@@ -60,10 +60,10 @@ PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, 
 	return memory;
 }
 
-/* Lends a memoryview of a leased message until views_take_back() releases the memoryview. A weak reference would
- * find the memoryview again, but making one costs as much as the rest of an iteration. So the iterator keeps the
- * view in `turn` for two iterations: by then the loop's variable has usually dropped the memoryview, and no weak
- * reference is needed. */
+/* Lends a memoryview of a leased message to a loop, until views_take_back() releases the memoryview. To find it
+ * then, a weak reference would do, but making one costs as much as the rest of an iteration. So the iterator first
+ * keeps a strong reference, in `turn`, for two iterations. By then the loop's variable has usually dropped the
+ * memoryview, and no weak reference is needed. */
 PyObject *view_lend(struct state *state, struct lease *lease, const struct shmring_message *message,
 		    struct view **turn)
 {
@@ -83,9 +83,9 @@ PyObject *view_lend(struct state *state, struct lease *lease, const struct shmri
 	return Py_NewRef(view->memory);
 }
 
-/* Lets go of a view that an iterator holds. If the program has kept the memoryview, a weak reference finds the
- * memoryview from now on. If there is no memory for the reference, the memoryview keeps the slots for as long as
- * it lives. */
+/* Drops the iterator's strong reference to a memoryview. If the program has kept the memoryview, makes a weak
+ * reference, by which views_take_back() finds it. If there is no memory for the weak reference, the memoryview
+ * keeps the slots for as long as it lives. */
 void view_settle(struct view **turn)
 {
 	struct view *view = *turn;

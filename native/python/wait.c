@@ -152,8 +152,8 @@ static bool add_all(struct list *list, const struct state *state, PyObject *pair
 	return true;
 }
 
-/* Appends to `ready` the handles that the core calls ready, and handles that were closed or told of an end during
- * the wait. */
+/* Appends to `ready` the handles that the core has found ready, the handles that were closed during the wait, and
+ * the consumers that were told of an end. */
 static bool collect(const struct list *list, int status, PyObject *ready)
 {
 	for (uint32_t i = 0; i < list->count; i++) {
@@ -194,7 +194,8 @@ static bool wait_in_slices(struct list *list, struct state *state, struct bell *
 }
 
 /* wait_any([(producer, slots) or (consumer, ends_of(consumer))], timeout, strategy, bell or None, rung): returns
- * the consumers and producers that are ready. A bell that was rung since `rung` was read from it ends the wait. */
+ * the consumers and producers that are ready. `rung` is the number that the caller has read from the bell: the
+ * wait ends when the bell's number is another one. */
 PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	struct state *state = PyModule_GetState(module);
@@ -218,7 +219,7 @@ PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 	if (!ready)
 		return NULL;
 	done = add_all(&list, state, args[0], ready);
-	if (done && list.count) { /* does not wait if a handle was closed, or a consumer was told of an end */
+	if (done && list.count) { /* no time to wait if a handle was closed, or a consumer was told of an end */
 		bool now = PyList_Size(ready) || list.ended;
 
 		done = wait_in_slices(&list, state, bell, (uint32_t)rung, now ? 0 : deadline_after(timeout),
@@ -274,8 +275,8 @@ PyObject *give_up(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 }
 
 /* Maximum of `misses`. A miss is a poll that was made before a wait and found nothing. Polling saves time only if
- * messages come sooner than a sleeping thread wakes up, and misses show that they come later: after n misses in a
- * row, the next 2^n - 1 waits do not poll. */
+ * messages come sooner than a sleeping thread wakes up; misses show that messages come later. So after n misses in
+ * a row, the next 2^n - 1 waits do not poll: at most 63. */
 enum { MOST_MISSES = 6 };
 
 /* should_try(consumer or producer): returns whether to poll for a moment before a wait. */

@@ -12,8 +12,8 @@
 	JNIEXPORT type JNICALL Java_io_shmring_Native_##name(JNIEnv *env UNUSED, jclass class UNUSED, __VA_ARGS__)
 #define UNUSED __attribute__((unused))
 
-/* Converts a number from Java to the pointer that it stands for: a handle or an address. A handle is open: Java
- * passes a number that its method handle() has returned, and handle() throws after close(). */
+/* Converts a number from Java to the pointer that it stands for: a handle or an address. A handle is always open,
+ * because Java gets the number from its method handle(), which throws after close(). */
 static inline void *from_handle(jlong handle)
 {
 	return (void *)(intptr_t)handle; // NOLINT

@@ -50,8 +50,8 @@ class _Jam:
         self._ring = ring
         self._label = label
         self._consumer = consumer
-        # Lowest sequence that the reader held at the last look, and the number of times that
-        # producers had found no room by then.
+        # Lowest sequence that the reader held at the last check, and how often producers had found
+        # no room until then; None if the reader did not hold the ring's oldest message.
         self._before: tuple[int, int] | None = None
         self._slices = 0
 

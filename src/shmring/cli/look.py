@@ -82,7 +82,7 @@ def top(address: Address, interval: float, times: int | None) -> None:
 
 
 class _Rates:
-    """Computes how much each counter grew per second between two looks."""
+    """Computes how much each counter grew per second between two readings of the counters."""
 
     def __init__(self) -> None:
         self._seen: dict[object, tuple[float, int]] = {}

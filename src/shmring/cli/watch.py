@@ -19,7 +19,9 @@ from shmring.ring.records import Finding
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-_MOMENT = 1.0  # seconds between two looks; a participant that does not hang moves in this time
+# Seconds until `check` examines the rings again if something may hang: a participant that does not
+# hang has moved by then.
+_MOMENT = 1.0
 
 
 @click.command()

@@ -344,8 +344,9 @@ _held: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
 
 def _drop_in_child() -> None:
-    # A flock belongs to the open file, which a fork shares: a child that kept the file open would
-    # hold the lock after its parent's death.  Closing it in the child does not unlock the parent's.
+    # Close the child's copies of lock files. A flock belongs to the open file, which a fork shares:
+    # a child that kept the file open would hold the lock after its parent's death.  Closing the
+    # child's copy does not unlock the parent's.
     for lock in list(_held):
         lock.close()
     _held.clear()
@@ -543,8 +544,8 @@ def write_file(disk: Disk, path: str, parts: Sequence[Buffer]) -> File:
 def replace_file(disk: Disk, path: str, make: Callable[[str], T]) -> T:
     """Replace the file ``path`` in one step: after a crash ``path`` is the old file or the new one.
 
-    The new file gets the old file's mode.  The new file is opened before the rename:
-    if opening failed after the rename, the caller would be left with the old file, without a name.
+    The new file gets the old file's mode.  The new file is opened before the rename: if opening it
+    failed after the rename, the caller would only have the old file open, which has no name then.
 
     Parameters
     ----------

@@ -225,8 +225,8 @@ class Journal(Closing):
     def _adopt(self) -> None:
         """Lease all messages that the previous journal had on lease, before anything is written.
 
-        While another process has the ring's lock, the ring delivers later messages first: the loop
-        leases these, too, and sorts all of them at the end.
+        While another process has the ring's lock, the ring cannot deliver these messages again, and
+        delivers new ones: the loop leases the new messages, too, and sorts all at the end.
         """
         while not self._stop.is_set() and self._left():
             with suppress(Empty, EndOfStream):

@@ -53,7 +53,9 @@ from shmring.durable.base.frames import (
 from shmring.errors import Damaged, JournalGap
 
 _LOG = logging.getLogger("shmring.durable")
-_SHARES = 8  # a segment, or a record, takes at most 1/8 of the disk space
+# A segment, or a record, takes at most 1/8 of the disk space, so that removing old segments makes
+# room for a new one.
+_SHARES = 8
 _LEAST_SHARE = 64 << 10  # bytes: minimum of `share`, even on an almost full disk
 
 # Smallest jump of the wall clock that is logged; a smaller one may be a leap second or adjustment.
@@ -423,7 +425,8 @@ class JournalLog:
         if (
             self._file is None
             or self._after_gap
-            # Keep a segment without a record, whatever its size: a new one would get the same name.
+            # Append to a segment without a record, whatever its size: a segment is named by its
+            # first sequence, so a new one would get the same name.
             or self._records < self._offset >= min(self._segment_bytes, self.share)
         ):
             self._roll(self.end or first)

@@ -311,7 +311,8 @@ public final class RootWriter {
 
     @Override
     public long bytes(int rows) {
-      // Spark's method first fills the offsets of nulls at the end; otherwise, the size is wrong.
+      // Ask Spark's writer, not the vector: only the writer first sets the offsets of nulls at the
+      // end of the column, and without these the size is wrong.
       return writer.getSizeInBytes();
     }
 

@@ -23,7 +23,8 @@ import scala.collection.Iterator;
  * with, and each column's dictionary and nulls are looked at once for a batch, not for each row.
  */
 public final class RowSink extends GenericInternalRow {
-  private static final int MOST_SELECTED = 4096; // rows that Spark's file readers put in a batch
+  // Most rows whose columns are copied together: the rows in a batch of Spark's file readers.
+  private static final int MOST_SELECTED = 4096;
 
   // Writer of each column; null if Spark's writer takes the column.
   private final transient FlatCells[] flat;

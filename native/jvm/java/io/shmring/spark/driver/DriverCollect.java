@@ -233,16 +233,16 @@ public final class DriverCollect {
   }
 
   /**
-   * Returns a copy of a stage's nodes, whose tasks count in the metrics of the copied nodes. Nodes
-   * keep state while code is generated, such as the node above them, and another thread may generate
-   * the code of Spark's stage at the same time, for a collection of the same frame as rows.
+   * Returns a copy of a stage's nodes; tasks of the copy count in the metrics of Spark's nodes. A
+   * copy is needed because a node keeps state while code is generated, such as its parent. Another
+   * thread may generate the code of Spark's stage meanwhile, to collect the same frame as rows.
    */
   private static SparkPlan copy(SparkPlan node) {
     List<SparkPlan> children = CollectionConverters.asJava(node.children());
     SparkPlan copy;
     if (children.isEmpty()) {
       IntStream places = IntStream.range(0, node.productArity());
-      // makeCopy() refuses nodes without fields, as the one below `select 1`.
+      // makeCopy() refuses a node without fields, such as the source of rows of `select 1`.
       copy =
           node.productArity() == 0
               ? node.clone()

@@ -54,9 +54,9 @@ final class PythonCalls {
       "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
 
   /**
-   * Holds a session's settings that calls depend on. A plan may be made under other settings than
-   * it runs under. Spark's nodes of groups, cogroups and UDTFs read the settings when the node is
-   * made; Spark's other nodes read them when tasks are made, or in the tasks (Call.in).
+   * Holds a session's settings that calls depend on. The settings may change between the making of
+   * a plan and its run. Spark's nodes of groups, cogroups and UDTFs read the settings when the node
+   * is made; Spark's other nodes read them when tasks are made, or in the tasks (Call.in).
    *
    * @param types mapping from Spark types to Arrow types
    * @param conf settings that the worker is told

@@ -19,7 +19,7 @@ import org.apache.spark.TaskKilledException;
  * @param host host that has the ring
  */
 public record RingPlace(String ring, UUID uuid, String host) implements Serializable {
-  /** The uuid of a ring on another host, which the driver cannot read. */
+  /** Stands for the uuid of a ring on another host, because the driver cannot read that uuid. */
   static final UUID UNSEEN = new UUID(0, 0);
 
   public static final long WAIT_MILLIS = 30_000;

@@ -255,8 +255,8 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /**
-   * Waits until the thread that starts a Python worker is done. Returns false if the task is killed
-   * first, because the start may hang.
+   * Waits until the thread that starts a Python worker is done. The start may hang: if the task is
+   * killed, the wait ends and returns false.
    */
   private boolean awaitStart() {
     try {
@@ -350,7 +350,7 @@ public final class AnsweredBatches implements AutoCloseable {
     }
   }
 
-  /** Raises if the task has ended: a thread other than the task's may still wait for answers. */
+  /** Raises in a thread, other than the task's own, that waits for answers after the task's end. */
   private void checkSelf() {
     counts.updateAtTimes();
     if (context.isCompleted()) {
@@ -381,7 +381,8 @@ public final class AnsweredBatches implements AutoCloseable {
     Thread reading = columns.isPresent() ? reader.orElse(null) : null;
     if (reading == null || reading == Thread.currentThread()) {
       release();
-    } else { // memory freed while the other thread reads it would crash the process
+    } else {
+      // Free the memory when the other thread has ended: if it read freed memory, it would crash.
       Thread waiting = new Thread(() -> releaseAfter(reading), "shmring-sidecar-answers");
       waiting.setDaemon(true);
       waiting.start();

@@ -22,10 +22,10 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Keeps this executor's idle clients, and the rings of its Python workers. A client is kept from
- * task to task because its reply ring costs up to 10 ms and 20 MB of fresh pages; there are never
- * more clients than tasks at one time. A client is closed if its sidecar has gone, or if no task
- * has used it for a while. If a client needs memory, the client that was idle longest is closed
- * first, whatever its sidecar.
+ * task to task because a new one makes a reply ring, which takes up to 10 ms and 20 MB of fresh
+ * pages. There are never more clients than tasks at one time. A client is closed if its sidecar has
+ * gone, or if no task has used the client for a while. If a new client needs memory, the client
+ * that was idle longest is closed first, whatever its sidecar.
  */
 final class Clients {
   private static final long LOOK_MILLIS = 500;
@@ -120,8 +120,9 @@ final class Clients {
   }
 
   /**
-   * Runs work that closes clients or rings, and logs its exception: others are still to be closed,
-   * and a ScheduledExecutorService never again runs a sweep that has thrown one.
+   * Runs work that closes clients or rings, and logs an exception instead of throwing it. So the
+   * caller can close the other clients and rings, and the sweeper runs again: a
+   * ScheduledExecutorService never again runs a sweep that has thrown an exception.
    */
   private static void goOn(Runnable work) {
     try {
@@ -202,7 +203,8 @@ final class Clients {
   }
 
   /**
-   * Removes ring files that no worker has removed. Tasks may still use the rings as the JVM ends.
+   * Removes the files of the rings whose workers have not done so. The rings stay open, because
+   * tasks may still use them while the JVM ends.
    */
   private static void unlinkAllRings() {
     synchronized (RINGS) {

@@ -117,12 +117,17 @@ public record CollectTask<T>(
   }
 
   /**
-   * Returns arrays of bytes, because every serializer that Spark may use for results takes them.
-   * The first array is a head, the others are the batches in the result. The head has, big-endian:
-   * the bytes of all batches (long); the stage to cancel if these bytes are too many, the
-   * partition, and the number of the file (ints); offset and length of the task's part of the file,
-   * 0 if there is none; and the bytes of the batches in the result that come before the part, and
-   * after it (longs).
+   * Returns the result as arrays of bytes, because every serializer that Spark may use for results
+   * takes them. The first array is a head; each other array is a batch. The head has, big-endian:
+   *
+   * <ul>
+   *   <li>the bytes of all batches (long)
+   *   <li>the stage to cancel if these bytes are too many, the partition, and the number of the
+   *       file (ints)
+   *   <li>offset and length of the task's part of the file (longs); 0 if there is none
+   *   <li>the bytes of the batches in the arrays that come before the part, and of those that come
+   *       after it (longs)
+   * </ul>
    */
   private byte[][] collect(TaskContext context, Iterator<T> child) throws IOException {
     int most = batchRows > 0 ? Math.min(batchRows, RootWriter.MOST_ROWS) : RootWriter.MOST_ROWS;
