@@ -94,7 +94,7 @@ struct ipc_extent {
 
 /* --- buffers of arrays --------------------------------------------------------------------- */
 
-#define IPC_ALIGNMENT 8 /* alignment in bytes of buffers in the body: pyarrow's own */
+#define IPC_ALIGNMENT 8 /* alignment in bytes of buffers in the body, as pyarrow writes them */
 
 /* Returns the bytes of a buffer with its padding. */
 static inline uint64_t ipc_padded(uint64_t nbytes)
@@ -117,7 +117,7 @@ static inline int64_t ipc_offset_at(const uint8_t *offsets, uint32_t width, int6
 enum ipc_answer {
 	IPC_NO_MEMORY = -2,
 	IPC_DAMAGED = -1,
-	IPC_FOREIGN = 0, /* not supported here, and left to another reader or writer; no damage was found */
+	IPC_FOREIGN = 0, /* no damage was found, but the caller needs another reader or writer for this batch */
 	IPC_DONE = 1,
 };
 

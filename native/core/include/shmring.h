@@ -93,7 +93,7 @@ struct shmring_options {
 	bool single_producer; /* refuse a second living producer */
 	bool checksum; /* keep a CRC32C of every message */
 	bool prefault; /* attaching maps every page at once */
-	bool temporary; /* shmring_reap() removes the ring when no process is attached; the creator must attach */
+	bool temporary; /* shmring_reap() removes it when no process is attached, so the creator must attach */
 	uint8_t clock; /* enum shmring_clock */
 	uint32_t mode; /* permissions of the file; 0 means 0600 */
 	uint64_t first_sequence;
@@ -597,7 +597,7 @@ struct shmring_holder {
 	uint8_t kind; /* enum shmring_holder_kind */
 	bool alive; /* the participant is alive */
 	bool stopped; /* alive, but stopped by SIGSTOP or a debugger */
-	int32_t branch; /* number of the branch; -1: an open claim is in the way, not a branch */
+	int32_t branch; /* number of the branch; -1 if an open claim holds the sequence, not a branch */
 	int32_t seat; /* seat of the participant; -1: none */
 	uint32_t pid;
 	uint32_t consumers; /* living consumers of the branch; counted only if no consumer holds the message */
@@ -625,7 +625,7 @@ struct shmring_row {
 	uint64_t message_id;
 	uint64_t time;
 	uint32_t length;
-	uint32_t reference_count; /* branches that still have to release the message */
+	uint32_t reference_count; /* number of branches that still have to release the message */
 	uint8_t kind;
 	bool filled; /* false: the slot holds no message now */
 };

@@ -71,7 +71,7 @@ struct shmring_producer {
 	uint32_t seat_index;
 	uint64_t floor; /* cached floor; the ring's floor is the same or higher */
 	uint64_t claim_lo;
-	uint64_t claim_n; /* 0: no open claim */
+	uint64_t claim_n; /* number of slots of the open claim; 0 if no claim is open */
 	uint64_t looked; /* sequence of the claim that last checked the file's name */
 	uint64_t began; /* sequence where the stream began: `claim` at the opening, or the end of the last end
 			   marker */
@@ -88,8 +88,8 @@ struct boundary {
 };
 struct deferred {
 	struct boundary *table;
-	size_t room; /* entries of `table`: a power of two, or 0 */
-	size_t used; /* entries in use, two per run */
+	size_t room; /* number of entries that `table` has: a power of two, or 0 */
+	size_t used; /* number of entries in use: two for each run */
 	size_t cursor; /* entry at which deferred_take_any() looks next */
 };
 
@@ -116,8 +116,8 @@ struct shmring_consumer {
 	struct deferred returned; /* messages handed back and still held, because no seat was free */
 	bool gives_again; /* `returned` is not empty */
 	uint64_t lost_below; /* lower sequences of an inherited seat are lost: producers may overwrite them */
-	bool woken; /* a wake-up came here: if this consumer takes nothing, it passes the wake-up on */
-	uint32_t waiting; /* threads that wait for messages now */
+	bool woken; /* this consumer was woken: if it takes nothing, it has to wake another consumer */
+	uint32_t waiting; /* number of threads that wait for messages in this consumer now */
 	bool interrupted; /* shmring_consumer_interrupt() is on: waits return at once */
 	struct wait_memory wait;
 	struct distance distance;

@@ -259,14 +259,14 @@ enum control_flag {
 struct control {
 	uint64_t published; /* message_id + 1, stored last, with release; 0: never published */
 	uint64_t time; /* ns, CLOCK_REALTIME */
-	union { /* written and read in one piece */
+	union { /* `payload` has all members, to write and read them by one access */
 		struct {
 			uint32_t length; /* bytes of payload */
 			uint32_t crc; /* CRC32C of the payload; for an end marker: slots since its stream began */
 		};
 		uint64_t payload;
 	};
-	union { /* written and read in one piece, too */
+	union { /* `description` has all members, to write and read them by one access */
 		struct {
 			uint32_t run; /* slots from here to the end of the run */
 			uint8_t seat; /* seat of the producer */

@@ -50,7 +50,8 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 	if (seat_lend(r, role, name, branch, index))
 		return SHMRING_OK;
 	status = seat_find(r, role, name, branch, index);
-	if (!status && load_relaxed(&r->seat) == NOBODY) /* an earlier close had to abandon the handle's seat */
+	/* A handle without a seat of its own (no seat was free, or a close had to abandon it) keeps this one. */
+	if (!status && load_relaxed(&r->seat) == NOBODY)
 		handle_seated(r, *index, true);
 	return status;
 }

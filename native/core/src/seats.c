@@ -195,8 +195,8 @@ static void read_words(const struct seat *s, struct shmring_participant_info *in
 	name_load(info->name, s->id.name, sizeof info->name);
 }
 
-/* Reads a seat from the file again, for a ring that was read into private memory (copy_ring()): if the seat's
- * owner has left since then, that memory does not show it. */
+/* Reads a seat from the file again, if the ring was read into private memory (copy_ring()): the private copy does
+ * not show that a seat's owner has left since then. */
 static void seat_copy(const shmring *r, uint32_t index)
 {
 	struct seat now;

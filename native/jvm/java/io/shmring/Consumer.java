@@ -12,10 +12,11 @@ public final class Consumer extends Handle implements AutoCloseable {
   final String branch;
   private final LongBuffer taken; // words that describe the messages taken by the last poll
   private final long takenAddress;
-  private volatile long ends; // number of end markers that this consumer has been told of
+  private volatile long ends; // number of end markers that calls of this object have reported
   private Drain drain; // null before the first drain()
   private Optional<Producer> deadLetters = Optional.empty();
-  private boolean kept; // true after a failed handBack(): close() hands back all held messages
+  // True after a failed handBack(): close() then hands back all held messages, and releases none.
+  private boolean kept;
 
   Consumer(Ring ring, String branch, LongBuffer taken, long handle, WaitStrategy wait) {
     super("consumer", ring, wait, handle, Native::interruptConsumer);

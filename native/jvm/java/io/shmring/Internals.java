@@ -46,9 +46,9 @@ public final class Internals {
   }
 
   /**
-   * Moves a consumer's branch to `sequence`, which is the end of a message, and releases the
-   * messages before it unread. A branch with dropOldest may already have lost them, and later ones
-   * too.
+   * Moves a consumer's branch to `sequence`, and releases the messages before it unread. The
+   * sequence must be the end of a message. If a branch with dropOldest has already lost these
+   * messages, and messages after them, the branch is beyond `sequence`, and stays there.
    */
   public static void advance(Consumer consumer, long sequence) throws InterruptedException {
     Ring ring = consumer.ring();

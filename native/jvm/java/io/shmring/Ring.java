@@ -285,7 +285,7 @@ public final class Ring implements AutoCloseable {
   }
 
   /**
-   * Returns the messages from `first` on and before `end`, which another branch or lease must hold.
+   * Returns the messages from `first` on and before `end`. A branch or a lease must hold them.
    */
   public Range range(long first, long end) {
     return new Range(this, first, end);

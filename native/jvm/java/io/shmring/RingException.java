@@ -6,7 +6,7 @@ import java.nio.charset.StandardCharsets;
 public class RingException extends RuntimeException {
   private final Status status;
 
-  /** Made by the native code, whose text is UTF-8. */
+  /** Makes an error of the native code, which calls this constructor with a text in UTF-8. */
   RingException(int code, byte[] message) {
     this(Status.of(code), new String(message, StandardCharsets.UTF_8));
   }

@@ -1,7 +1,10 @@
 package io.shmring;
 
 // CHANGE: edit this for a new wait strategy
-/** The way in which a producer or a consumer waits. The order is that of shmring.h. */
+/**
+ * The way in which a producer or a consumer waits. The strategies have the order of
+ * shmring_wait_strategy in shmring.h, because the C library gets their ordinal numbers.
+ */
 public enum WaitStrategy {
   /** Spins for a short time, then sleeps until woken up. */
   DEFAULT,

@@ -421,8 +421,8 @@ public final class WorkerClient implements Client {
   }
 
   /**
-   * Handles a message of the worker. Returns whether its lease must stay open until the batch was
-   * read.
+   * Handles a message of the worker. Returns whether the lease must stay open, because the message
+   * has a whole batch that is read later in place.
    */
   private boolean accept(Lease lease) {
     Message message = lease.message();
@@ -532,7 +532,7 @@ public final class WorkerClient implements Client {
         "the answers of a Python worker: " + what + "; do driver and executors run the same shmring?");
   }
 
-  /** Drops all requests and answers after the end of the task, and leaves the rings. */
+  /** Drops all requests and answers, and leaves the rings. Called when the task ends. */
   @Override
   public void close() {
     piece.ifPresent(Piece::release);

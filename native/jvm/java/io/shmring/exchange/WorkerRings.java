@@ -29,7 +29,7 @@ public final class WorkerRings implements AutoCloseable {
 
   private static final Logger LOG = LoggerFactory.getLogger(WorkerRings.class);
   private static final AtomicBoolean WARNED = new AtomicBoolean();
-  // Number of messages, of the largest size so far, that a ring should hold.
+  // A ring gets room for this many messages of the largest size so far, if there is memory.
   private static final int MESSAGES = 8;
   // Time without a task after which rings are closed.
   private static final long IDLE_NANOS = TimeUnit.SECONDS.toNanos(3);

@@ -164,8 +164,7 @@ public final class LinkCheck {
     return Optional.empty();
   }
 
-  // --- the constant pool of a class file (chapter 4.4 of the JVM's specification)
-  // -----------------
+  // --- the constant pool of a class file (chapter 4.4 of the JVM's specification) -----------------
 
   private static void addMembers(DataInputStream bytes, Set<Member> used) throws IOException {
     bytes.skipNBytes(8); // magic and version
