@@ -330,7 +330,8 @@ def _journal_behind(branch: _Branch) -> Finding | None:
     if not branch.is_journal or not is_late or any(c["stopped"] for c in branch.consumers):
         return None
     words = f"its journal is {branch.waited:,.0f} s behind; {branch.behind}"
-    # Suggest no kill if the journal has moved: it is writing, and a kill would only cost time.
+    # Suggest no kill if the journal has taken messages between the two looks: such a journal works,
+    # and to start it again would only cost time.
     command = "" if branch.has_moved else _kill(branch.consumers, branch.seen)
     return branch.finding("journal", words, command)
 

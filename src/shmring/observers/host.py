@@ -37,13 +37,15 @@ class Seen:
 
     info: RingInfo
     stats: RingStats
-    # By branch: seconds since its oldest unreleased message was published; missing if not known.
+    # Seconds since the branch's oldest unreleased message was published, by the branch's name. A
+    # branch is missing here if the time is not known.
     ages: dict[str, float]
-    # By seat: the most seconds for which a participant may have held its oldest message. The ring
-    # does not store when a message was taken. The message was taken after it was published, after
-    # its consumer joined, and after the last look that did not see it held.
+    # The most seconds for which a participant may have had its oldest unreleased message, by the
+    # participant's seat. The ring does not store when a message was taken. It was taken after the
+    # message was published, after the consumer joined, and after the last look at which the
+    # consumer did not have it yet.
     held: dict[int, float]
-    # By seat of a sidecar's worker: the request that the worker handles, in words.
+    # Description of the request that a sidecar's worker handles, by the worker's seat.
     requests: dict[int, str]
 
     @property
@@ -251,7 +253,8 @@ class _Attached:
     inode: int  # inode of the ring's file
     ring: Ring
     looked: float = -math.inf  # time of the last look, by the monotonic clock
-    # By (seat, time of joining): the sequence held, and the earliest time it can have been taken.
+    # Oldest sequence that a consumer has not released, and the earliest time at which the consumer
+    # can have taken it, by the consumer's seat and time of joining.
     holds: dict[tuple[int, int], tuple[int, float]] = field(
         default_factory=dict[tuple[int, int], tuple[int, float]]
     )

@@ -165,7 +165,8 @@ class _Sleeper:
             rung, handles = waits
             try:
                 ready = wait_any(handles, _IDLE, WAIT_FUTEX, self._bell, rung)
-            except Exception:  # wake all tasks: each gets the error from its own call
+            # Wake all tasks: each calls its handle again, and gets the error there.
+            except Exception:
                 ready = [handle for handle, _ in handles]
             if loop.is_closed():
                 return

@@ -296,7 +296,7 @@ def _follow(ring: Ring, branch: str, upstream: Node) -> None:
         except BranchNotFound:
             if upstream.ends() == ends:
                 raise
-            continue  # a branch of a fan-out was dropped meanwhile: read the branches again
+            continue  # another thread or process has just dropped a branch: read the branches again
         return
 
 

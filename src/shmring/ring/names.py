@@ -156,7 +156,9 @@ def remove(
     the unlink: no process can join in between. A handle of the caller counts as a participant
     unless it is closed before.
     """
-    kept = companions_of(path)  # listed before the unlink: after it another ring may take the name
+    # List the companion files before the unlink: afterwards another ring of the same name may have
+    # files here.
+    kept = companions_of(path)
     unlink_name = _shm_unlink(path)
     removed = True
 

@@ -172,7 +172,8 @@ class ServedRequest:
             except ShmringError as error:
                 try:
                     self._next = self._pushes.throw(error)
-                except ShmringError:  # the error cannot be published either
+                # Give the request up if its error cannot be sent to the client, either.
+                except ShmringError:
                     self.lease.release()
                     return True
 

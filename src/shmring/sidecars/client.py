@@ -45,7 +45,8 @@ from shmring.sidecars.wire import (
 _LOOK_EVERY = 0.25
 # Seconds of one wait; between waits a client takes answers, and checks that the sidecar lives.
 _SLICE = 0.05
-# Deaths of workers over one request after which the request is considered the cause.
+# Number of workers' deaths over one request after which the request counts as the cause, and the
+# client gives the request up.
 _DEATHS = 3
 
 

@@ -225,13 +225,17 @@ class Holds(Closing):
                 try:
                     self._move(lease)
                 except ShmringError:
-                    if not is_released(lease):  # a request just answered need not move
+                    # Ignore the error if the worker has answered the request meanwhile: an answered
+                    # request need not move.
+                    if not is_released(lease):
                         raise
 
     def _move(self, lease: Lease) -> None:
         """Free a request's slots; the worker may answer the request at any moment meanwhile."""
         words = self._words_of(lease)
-        if is_released(lease):  # answered, but the function keeps the batch
+        # Copy an answered request only into this process's memory, for the function that still
+        # keeps its batch: no other worker needs the request.
+        if is_released(lease):
             if own(lease):
                 self.leases[lease] = words
             return
@@ -276,7 +280,7 @@ class Holds(Closing):
             if name not in self._looked_on:
                 self._looked_on[name] = shmring.attach(name, read_only=True)
             return any(each["alive"] for each in self._looked_on[name].participants())
-        except ShmringError:  # the ring was just removed
+        except ShmringError:  # the ring was just removed: there is no request to take over
             return True
 
     def abandon(self) -> None:

@@ -193,7 +193,9 @@ class Entry:
 
 
 def _folder(pid: int) -> str:
-    with suppress(OSError):  # the process is in another container
+    # Leave the folder out if it cannot be read, for example because the process is in another
+    # container.
+    with suppress(OSError):
         return f", started in {os.readlink(f'/proc/{pid}/cwd')}"
     return ""
 
@@ -209,7 +211,8 @@ def _alone(ring: shmring.Ring) -> Generator[None]:
     """Keep other supervisors from joining at the same time."""
     try:
         fd = os.open(ring.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:  # the ring was just removed, and the supervisor makes another one
+    # Go on without the lock if the ring was just removed: this supervisor then makes a new ring.
+    except FileNotFoundError:
         yield
         return
     try:

@@ -194,7 +194,8 @@ class _Function(_Sidecar):
     def look(self) -> None:
         supervisor = self._supervisor
         if supervisor.is_replaced and not supervisor.is_open:
-            return  # do not start again: another sidecar was started to replace this one
+            # Stay closed: another sidecar was started to replace this one.
+            return
         if supervisor.is_open and not supervisor.is_ready and not supervisor.is_findable:
             self._leave(keep=True)  # another supervisor has removed the ring: make a new one
         if not self._has_turn():
@@ -242,7 +243,9 @@ class _Command(_Sidecar):
         if not self._started and self._is_due() and self._has_turn():
             try:
                 self._started.append(Keeper(self._start, self.name))
-            except OSError as error:  # no such program; no memory; no more processes
+            # Try again later if there is no such program, no memory, or no room for another
+            # process.
+            except OSError as error:
                 self._cannot_start(error)
 
     def _start(self) -> Child:

@@ -34,10 +34,14 @@ with archives.installed_bytecode():
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # Greatest value to which glibc itself raises M_MMAP_THRESHOLD, in bytes.
 _MOST_MMAP_THRESHOLD = 32 << 20
-_KEPT_BYTES = 64 << 20  # bytes of freed memory that each worker keeps
+# Bytes of freed memory that each worker may keep at the end of its heap: twice the greatest block
+# that is allocated there (_MOST_MMAP_THRESHOLD).
+_KEPT_BYTES = 64 << 20
 _BUFFER_BYTES = 65_536  # size of the buffer that Spark reads a worker's socket into
-_IDLE_MS = 3000  # idle time after which a worker gives memory back
-_LOOK_MS = 1000  # time between checks whether the executor has closed the rings
+# Idle time in milliseconds after which a worker gives memory back; the executor closes rings that
+# no task has used for the same time (see docs/spark-design.md).
+_IDLE_MS = 3000
+_LOOK_MS = 1000  # milliseconds between checks whether the executor has closed the rings
 _PATIENCE = 5.0  # seconds to wait until a killed executor has let go of its rings
 
 _libc = ctypes.CDLL(None)

@@ -369,7 +369,8 @@ class AppendOnlyQueue(session.Ends):
             self._file = new
             self._settle(commit)
         except BaseException as error:
-            if made:  # stop the queue: the path may name the old or the new file
+            # Let all later calls raise Closed, because the path may name the old or the new file.
+            if made:
                 self._failure = error
             raise
         return self.position

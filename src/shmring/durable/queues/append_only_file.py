@@ -45,9 +45,11 @@ from shmring.errors import Damaged, NotARing, PositionNotFound
 _STATE = struct.Struct("<QQQQQQ")
 _FORMAT = FileFormat(b"SHMRAOQ1", 1, "<8sQ", "append-only queue", entry_bytes=_STATE.size)
 _SYNCED = 1
-# Maximum bytes of a region that is checked on opening; a larger region is synced before its commit.
+# Maximum bytes of a region whose checksum is checked on opening. A larger region is synced before
+# its commit instead, and is not read on opening.
 _CHECKED_REGION = 1 << 20
-# Bytes of one commit after which a sync begins in the background, before the rest is written.
+# Bytes after which a sync begins in the background while more bytes of the commit are written: as
+# many as a data file of the persistent queue has (see file_size in persistent.py).
 _SYNC_BYTES = 32 << 20
 _WALK_BYTES = 64 << 10
 NODE_BYTES = 32

@@ -301,7 +301,9 @@ class DataFiles:
             if live is not None and file.number not in live:
                 self._discard(file)
             else:
-                with suppress(Damaged, OSError):  # ignore errors: committed items are synced
+                # Ignore errors: committed items were synced before, and the other items are lost
+                # with their sessions in any case.
+                with suppress(Damaged, OSError):
                     # Grow the file, so that the next owner appends after the bytes that a session
                     # of this process is still writing.
                     if owned and file.end and file.size() < file.end:

@@ -27,7 +27,7 @@ from shmring.durable.queues.transaction_log import (
 from shmring.errors import Damaged
 
 LOG_NAME = "transaction.log"
-# Number of items that are checked at a time in a data file that was not synced.
+# Number of items of an unsynced data file whose checksums are compared by one call.
 _CHECKED_ITEMS = 1024
 
 

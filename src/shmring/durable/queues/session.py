@@ -22,7 +22,8 @@ from shmring.errors import Damaged, NoSpace
 if TYPE_CHECKING:
     from shmring.durable.queues.persistent import PersistentQueue
 
-# Maximum bytes of items held in memory; then the items are written early, uncommitted.
+# Maximum bytes of new items held in memory until the flush. When there are more, the items are
+# written to a file before the flush, which then only has to commit them.
 BUFFER_BYTES = 1 << 20
 # Maximum bytes of items that a flush writes into the log, inside its transaction: one sync of the
 # log then makes both durable. Larger items go into a data file, which needs a sync of its own.
@@ -99,7 +100,8 @@ class Ends(Closing):
             self._check_writable()
             if self._packing.nbytes > BUFFER_BYTES:
                 self._write_early()
-        rows = list(items)  # before taking the lock: the iterable's code may use this queue
+        # Read the iterable before taking the lock, because its code may use this queue.
+        rows = list(items)
         with self._lock:
             self._check_writable()
             return self._packing.add_many(rows)
