@@ -34,10 +34,8 @@ def test_java_has_every_error_of_the_core():
     assert core == numbers("jvm/java/io/shmring/Status.java", r"(?m)^  (\w+)\((-\d+)\)")
 
 
-# CHANGE: edit this for a new wait strategy
-# The pattern for Java knows names of one word only.
 def test_java_has_the_wait_strategies_of_the_core_in_their_order():
     core = numbers("core/include/shmring.h", r"\bSHMRING_WAIT_(\w+) = (\d+)")
     java = (NATIVE / "jvm/java/io/shmring/WaitStrategy.java").read_text()
-    found = re.findall(r"(?m)^  ([A-Z]+)", java)
+    found = re.findall(r"(?m)^  ([A-Z_]+)", java)
     assert core == {name: place for place, name in enumerate(found)}

@@ -58,6 +58,12 @@ static void take(struct ring *f, shmring_consumer *m, uint64_t choice)
 	(void)shmring_release(m, l.first + (choice >> 14 & 1), l.end);
 }
 
+/* Returns the wait strategy that an input's 'choice' names. */
+static uint8_t strategy(uint64_t choice)
+{
+	return (uint8_t)(choice >> 8) % SHMRING_WAIT_STRATEGIES;
+}
+
 static void act(struct ring *f, uint64_t choice)
 {
 	shmring_consumer *m = f->m[(choice >> 4) % 3];
@@ -74,15 +80,12 @@ static void act(struct ring *f, uint64_t choice)
 	case 2:
 		(void)shmring_recover(f->r, NULL);
 		break;
-	/* CHANGE: edit this for a new wait strategy */
-	/* Remainders by 5: the number of wait strategies. */
 	case 3:
-		(void)shmring_wait_message(m, 0, (uint8_t)(choice >> 8) % 5);
-		(void)shmring_wait_any(&(struct shmring_wait){.consumer = m}, 1, NULL, 0, 0,
-				       (uint8_t)(choice >> 8) % 5);
+		(void)shmring_wait_message(m, 0, strategy(choice));
+		(void)shmring_wait_any(&(struct shmring_wait){.consumer = m}, 1, NULL, 0, 0, strategy(choice));
 		break;
 	case 4:
-		(void)shmring_wait_space(f->p, 1 + (choice >> 8 & 1023), 0, (uint8_t)(choice >> 8) % 5);
+		(void)shmring_wait_space(f->p, 1 + (choice >> 8 & 1023), 0, strategy(choice));
 		break;
 	case 5:
 		(void)shmring_consumer_available(m);
