@@ -61,7 +61,8 @@ class Terminated(KeyboardInterrupt):
 
 def _equip_children() -> None:
     """Let child processes import shmring and the tests' modules; make each Spark one for tests."""
-    path = (str(Path(shmring.__file__).parents[1]), str(TESTS), os.environ.get("PYTHONPATH", ""))
+    # Modules that this process finds first, its children find first, too: another pyspark, say.
+    path = (os.environ.get("PYTHONPATH", ""), str(Path(shmring.__file__).parents[1]), str(TESTS))
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(":".join(path).strip(":").split(":")))
     os.environ.pop("SPARK_CONF_DIR", None)
     if find_spec("pyspark"):  # a machine with a GPU may have none

@@ -1,14 +1,13 @@
 package io.shmring.spark;
 
+import static java.util.stream.Collectors.toSet;
+
 import io.shmring.spark.LinkCheck.Member;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.util.List;
-import java.util.Map;
-import java.util.Optional;
 import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import org.apache.xbean.asm9.ClassReader;
 import org.apache.xbean.asm9.ClassVisitor;
 import org.apache.xbean.asm9.ClassWriter;
@@ -16,31 +15,42 @@ import org.apache.xbean.asm9.FieldVisitor;
 import org.apache.xbean.asm9.MethodVisitor;
 import org.apache.xbean.asm9.Opcodes;
 
-/** Lets Spark's classes lack each member that is used in turn, and prints members that nobody missed. */
+/** Lets Spark lack all classes that are used, or all members; prints those that nobody missed. */
 public final class LinksCheck {
+  private static final List<String> EVERYTHING = List.of("");
   private static final ClassLoader SPARKS = LinksCheck.class.getClassLoader();
-  private static final Map<String, byte[]> FILES = new ConcurrentHashMap<>();
 
   private LinksCheck() {}
 
   public static void main(String[] arguments) throws Exception {
-    Set<Member> used = LinkCheck.used();
+    Set<Member> used = LinkCheck.used(EVERYTHING);
     System.out.println(used.size());
-    System.out.println(LinkCheck.missing());
-    for (Member member : used) {
-      if (!LinkCheck.missing(List.of(member), new Lacking(member)).equals(Optional.of(member))) {
-        System.out.println("not missed: " + member);
+    System.out.println(LinkCheck.missing(used, SPARKS));
+    System.out.println(LinkCheck.unimplemented(EVERYTHING, SPARKS));
+    Set<Member> classes = used.stream().filter(each -> each.name().isEmpty()).collect(toSet());
+    Set<Member> members = used.stream().filter(each -> !each.name().isEmpty()).collect(toSet());
+    // Without their members, the classes are there.
+    System.out.println(LinkCheck.missing(classes, new Lacking(members)));
+    for (Set<Member> lacking : List.of(classes, members)) {
+      ClassLoader sparks = new Lacking(lacking);
+      for (Member member : lacking) {
+        if (LinkCheck.missing(List.of(member), sparks).isEmpty()) {
+          System.out.println("not missed: " + member);
+        }
       }
     }
   }
 
-  /** Spark as it is, but for a class, or for all members of one name. */
+  /** Spark as it is, but for some classes, or for all members with some names and types. */
   private static final class Lacking extends ClassLoader {
-    private final Member member;
+    private final Set<String> names;
 
-    Lacking(Member member) {
+    Lacking(Set<Member> members) {
       super(SPARKS);
-      this.member = member;
+      this.names =
+          members.stream()
+              .map(each -> each.name().isEmpty() ? each.owner() : each.name() + each.type())
+              .collect(toSet());
     }
 
     @Override
@@ -54,10 +64,10 @@ public final class LinksCheck {
 
     private Class<?> made(String name) throws ClassNotFoundException {
       String path = name.replace('.', '/');
-      if (member.name().isEmpty() && member.owner().equals(path)) {
+      if (names.contains(path)) {
         throw new ClassNotFoundException(name);
       }
-      byte[] file = FILES.computeIfAbsent(path, LinksCheck::read);
+      byte[] file = read(path);
       if (file.length == 0) {
         throw new ClassNotFoundException(name);
       }
@@ -72,7 +82,7 @@ public final class LinksCheck {
         @Override
         public MethodVisitor visitMethod(
             int access, String name, String type, String signature, String[] exceptions) {
-          return name.equals(member.name()) && type.equals(member.type())
+          return names.contains(name + type)
               ? null
               : super.visitMethod(access, name, type, signature, exceptions);
         }
@@ -80,7 +90,7 @@ public final class LinksCheck {
         @Override
         public FieldVisitor visitField(
             int access, String name, String type, String signature, Object value) {
-          return name.equals(member.name()) && type.equals(member.type())
+          return names.contains(name + type)
               ? null
               : super.visitField(access, name, type, signature, value);
         }

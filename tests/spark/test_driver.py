@@ -23,6 +23,7 @@ from unchanged import ADAPTIVE, WHOLE_STAGE, said
 from unchanged import compare as compare_ways
 
 from shmring.spark import driver
+from shmring.spark.report import LINKS
 
 pytestmark = [pytest.mark.java, pytest.mark.spark]
 
@@ -307,6 +308,24 @@ def test_sparks_code_that_is_not_known_stays(monkeypatch):
     monkeypatch.setattr(driver, "digest", lambda: "other")
     driver.equip()
     assert PandasConversionMixin._collect_as_arrow is own
+
+
+def test_spark_collects_where_it_lacks_a_member(spark, used):
+    """Spark itself may lack it, or only what a newer one wants: see tests/jvm/test_links.py."""
+    links = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(LINKS)
+    found = links.getDeclaredField("FOUND")
+    found.setAccessible(True)
+    package = spark._jvm.java.util.List.of("driver/")
+    before = found.get(None).put(package, spark._jvm.java.util.Optional.of("a member"))
+    driver._collects.cache_clear()
+    try:
+        assert numbers(spark, 20_000).toArrow().num_rows == 20_000
+        assert not used
+    finally:
+        found.get(None).put(package, before) if before else found.get(None).remove(package)
+        driver._collects.cache_clear()
+    assert numbers(spark, 20_000).toArrow().num_rows == 20_000
+    assert used
 
 
 # --- failures -------------------------------------------------------------------------------------

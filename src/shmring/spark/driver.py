@@ -25,6 +25,7 @@ from typing import Any
 import pyspark.sql.pandas.conversion as conversion
 
 from shmring.spark import sparks_code
+from shmring.spark.report import LINKS
 
 _CLASS = "io.shmring.spark.driver.DriverCollect"
 _head = struct.Struct(">qiiiqqqq")  # CollectTask.java says what each number is
@@ -180,9 +181,11 @@ def _words(file: str | Path) -> dict[str, str]:
 # Look the class up once: each time would take as long as calling its method.
 @functools.lru_cache(maxsize=1)
 def _collects(jvm: Any) -> Callable[[Any], Any]:
-    """Return DriverCollect.of or, if the JVM lacks shmring's jar, a function that returns None."""
+    """Return DriverCollect.of; a function that returns None if the JVM lacks shmring's jar, or
+    Spark lacks what the class needs."""
     with suppress(_protocol.Py4JError):
-        return _gateway.JavaClass(_CLASS, jvm._gateway_client).of
+        if _gateway.JavaClass(LINKS, jvm._gateway_client).collectsResults():
+            return _gateway.JavaClass(_CLASS, jvm._gateway_client).of
     return lambda frame: None
 
 

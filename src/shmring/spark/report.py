@@ -22,7 +22,8 @@ _OTHERS = {
     "warm_workers": ("spark.shmring.warmWorkers", "on"),
     "driver": ("spark.shmring.driver", "off"),
 }
-_REASONS, _LINKS = "io.shmring.spark.functions.LeftToSpark", "io.shmring.spark.LinkCheck"
+LINKS = "io.shmring.spark.LinkCheck"
+_REASONS = "io.shmring.spark.functions.LeftToSpark"
 _PATIENCE_MS = 10_000  # longest wait for the metrics of queries that have ended
 _OVER_RINGS = " over rings"
 _NODES = re.compile(r"Python|InPandas|InArrow")  # matches the names of nodes of Python functions
@@ -71,7 +72,7 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
     protocol: Any = import_module("py4j.protocol")
     gateway: Any = import_module("py4j.java_gateway")
     try:
-        missing = gateway.JavaClass(_LINKS, jvm._gateway_client).missing()
+        missing = gateway.JavaClass(LINKS, jvm._gateway_client).missing()
         if missing.isPresent():
             obstacles.append(f"this Spark lacks {missing.get()}")
         else:

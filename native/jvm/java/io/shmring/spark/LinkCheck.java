@@ -1,5 +1,6 @@
 package io.shmring.spark;
 
+import java.io.ByteArrayInputStream;
 import java.io.DataInputStream;
 import java.io.File;
 import java.io.IOException;
@@ -10,32 +11,38 @@ import java.lang.reflect.Modifier;
 import java.net.URISyntaxException;
 import java.security.CodeSource;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
- * Checks whether this Spark has the classes, methods and fields that the nodes over rings use.
- * Vendors' versions of Spark, and newer ones, may lack some; a session then leaves all functions to
- * Spark, instead of failing in the middle of a query.
+ * Checks whether this Spark has the classes, methods and fields that shmring uses. Vendors' versions
+ * of Spark, and newer ones, may lack some; a session then leaves its functions, or the results that
+ * the driver collects, to Spark, instead of failing in the middle of a query.
  */
 public final class LinkCheck {
+  private static final Logger LOG = LoggerFactory.getLogger(LinkCheck.class);
   private static final String SPARK = "org/apache/spark/";
+  private static final String CLASS_FILE = ".class";
   private static final String OURS = "io/shmring/spark/";
-  private static final Set<String> PACKAGES =
-      Set.of(OURS + "functions/", OURS + "request/", OURS + "columns/");
 
-  private static final List<String> NODES =
-      List.of(
-          "ColumnsToRowsExec",
-          "RowsToArrowExec",
-          "SparkNodes$OfUdfs",
-          "SparkNodes$OfWindows",
-          "SparkNodes$OverOne",
-          "SparkNodes$OverTwo");
+  /** Packages of the nodes over rings. */
+  private static final List<String> FUNCTIONS = List.of("columns/", "functions/", "request/");
+
+  /** Packages that collect results, besides those of the nodes, which write the batches. */
+  private static final List<String> RESULTS = List.of("driver/");
+
+  /** Members found to be lacking, by packages: each session asks, and looking takes 60 ms. */
+  private static final Map<List<String>, Optional<String>> FOUND = new ConcurrentHashMap<>();
 
   // CHANGE: edit this for a new version of Spark
   /** A method of Spark that the nodes override; listed here because no class file refers to it. */
@@ -65,44 +72,64 @@ public final class LinkCheck {
 
   private LinkCheck() {}
 
-  /** Returns the first member that this Spark lacks; empty if it lacks none. */
+  /** Returns the first member that functions need and this Spark lacks; empty if it lacks none. */
   public static Optional<String> missing() {
+    return FOUND.computeIfAbsent(FUNCTIONS, LinkCheck::look);
+  }
+
+  /** Returns whether this Spark has all members that the collection of results needs. */
+  public static boolean collectsResults() {
+    Optional<String> missing =
+        missing().or(() -> FOUND.computeIfAbsent(RESULTS, LinkCheck::look));
+    missing.ifPresent(
+        member -> LOG.warn("results take Spark's own way, not files: this Spark lacks {}", member));
+    return missing.isEmpty();
+  }
+
+  private static Optional<String> look(List<String> packages) {
     try {
       ClassLoader loader = LinkCheck.class.getClassLoader();
-      return missing(used(), loader).map(Member::toString).or(() -> unimplemented(loader));
+      Optional<String> missing = missing(used(packages), loader).map(Member::toString);
+      return missing.isPresent() ? missing : unimplemented(packages, loader);
     } catch (IOException | URISyntaxException error) {
       return Optional.of("readable jar of shmring: " + error);
     }
   }
 
   /**
-   * Returns all members of Spark that the nodes' classes use; empty if the nodes' classes lie in no
-   * jar.
+   * Returns all members of Spark that classes of shmring use; empty if the classes lie in no jar.
+   *
+   * @param packages packages below io/shmring/spark/, each with a slash at its end; an empty text
+   *     for all of them
    */
-  public static Set<Member> used() throws IOException, URISyntaxException {
+  public static Set<Member> used(List<String> packages) throws IOException, URISyntaxException {
     Set<Member> used = new TreeSet<>();
-    Optional<File> jar = jar();
-    if (jar.isPresent()) {
+    for (byte[] file : files(packages).values()) {
       used.add(REPLACED);
-      try (JarFile file = new JarFile(jar.get())) {
-        for (JarEntry entry : file.stream().filter(LinkCheck::isOfNodes).toList()) {
-          try (DataInputStream bytes = new DataInputStream(file.getInputStream(entry))) {
-            addMembers(bytes, used);
-          }
-        }
-      }
+      addMembers(new DataInputStream(new ByteArrayInputStream(file)), used);
     }
     return used;
   }
 
-  private static Optional<File> jar() throws URISyntaxException {
+  /** Returns the packages' class files, by class; empty if they lie in no jar. */
+  private static Map<String, byte[]> files(List<String> packages)
+      throws IOException, URISyntaxException {
     CodeSource source = LinkCheck.class.getProtectionDomain().getCodeSource();
-    return Optional.of(new File(source.getLocation().toURI())).filter(File::isFile);
-  }
-
-  private static boolean isOfNodes(JarEntry entry) {
-    return entry.getName().endsWith(".class")
-        && PACKAGES.stream().anyMatch(entry.getName()::startsWith);
+    File jar = new File(source.getLocation().toURI());
+    Map<String, byte[]> files = new TreeMap<>();
+    if (jar.isFile()) {
+      try (JarFile opened = new JarFile(jar)) {
+        for (JarEntry entry : Collections.list(opened.entries())) {
+          String name = entry.getName();
+          if (name.endsWith(CLASS_FILE)
+              && packages.stream().anyMatch(each -> name.startsWith(OURS + each))) {
+            String ofClass = name.substring(0, name.length() - CLASS_FILE.length());
+            files.put(ofClass.replace('/', '.'), opened.getInputStream(entry).readAllBytes());
+          }
+        }
+      }
+    }
+    return files;
   }
 
   /** Returns the first of the given members that the loader's classes lack. */
@@ -145,21 +172,24 @@ public final class LinkCheck {
   }
 
   /**
-   * Returns a node's method that is still abstract because a newer Spark has added it to a class or
-   * interface that the node extends.
+   * Returns a method that is still abstract because a newer Spark has added it to a class or
+   * interface that a class of shmring extends.
    */
-  private static Optional<String> unimplemented(ClassLoader loader) {
-    for (String name : NODES) {
-      try {
-        Class<?> node = Class.forName("io.shmring.spark.functions." + name, false, loader);
-        for (Method each : node.getMethods()) {
-          if (Modifier.isAbstract(each.getModifiers())) {
-            return Optional.of("a " + name + " that implements " + each);
+  public static Optional<String> unimplemented(List<String> packages, ClassLoader loader)
+      throws IOException, URISyntaxException {
+    try {
+      for (String name : files(packages).keySet()) {
+        Class<?> extending = Class.forName(name, false, loader);
+        if (!Modifier.isAbstract(extending.getModifiers())) {
+          for (Method each : extending.getMethods()) {
+            if (Modifier.isAbstract(each.getModifiers())) {
+              return Optional.of("a " + extending.getSimpleName() + " that implements " + each);
+            }
           }
         }
-      } catch (ClassNotFoundException | LinkageError error) {
-        return Optional.of(error.toString());
       }
+    } catch (ClassNotFoundException | LinkageError error) {
+      return Optional.of(error.toString());
     }
     return Optional.empty();
   }
