@@ -280,8 +280,9 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 /* --- columns over the same memory ---------------------------------------------------- */
 
-/* Maximum number of columns of the other batch with which a column is compared. A few are enough: a function that
- * drops or adds some columns moves the other columns by a few places. */
+/* Maximum number of columns of the other batch with which a column is compared, so that many columns take no
+ * quadratic time. The search begins behind the column that was found last; the column it looks for is near,
+ * because a function that drops or adds some columns does not change the order of the others. */
 #define NEAR 64
 
 /* Returns true if two arrays of one type have the same values because they lie in the same memory. */

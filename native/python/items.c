@@ -126,8 +126,8 @@ PyObject *runs_of(PyObject *Py_UNUSED(module), PyObject *args)
 
 /* --- writing items --------------------------------------------------------------------- */
 
-/* Average bytes of items from which on each item is written from its own memory; shorter items are gathered
- * first. */
+/* Least average length, in bytes, of items that are each written from their own memory. Shorter items are first
+ * copied into one buffer, so that the write has few parts. */
 #define LONG_ITEM (2 << 10)
 
 struct source {

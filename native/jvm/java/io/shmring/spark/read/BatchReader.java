@@ -194,10 +194,11 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   }
 
   /**
-   * Takes the lock that one attempt of a read holds at a time; waits while another attempt lives.
-   * If the other attempt succeeds, Spark ends the wait; if it fails, its messages can be read
-   * again. Without the lock, two attempts (a speculative one, or one that was started while a lost
-   * one still runs) would share the branch's messages, and each would miss the other's.
+   * Takes the lock of a read, which one attempt has at a time, and waits while another attempt has
+   * it. If the other attempt succeeds, Spark ends this attempt; if it fails, its messages can be
+   * read again. Two attempts can run at a time if one is speculative, or was started because Spark
+   * had lost the other one. Without the lock they would share the branch's messages, and each
+   * attempt would miss some.
    *
    * <p>The lock is an exclusive branch, from which no attempt reads. The ring lets one attempt of
    * any process join the branch, and removes it from the branch when that process dies.

@@ -147,8 +147,8 @@ final class Clients {
   // --- rings of this executor's Python workers, which Spark uses for task after task ------------
 
   /**
-   * Returns the rings of a worker for the use of one task: new rings if the worker has none, or too
-   * small ones; empty if none can be made.
+   * Returns the rings of a worker for the use of one task. Makes new rings if the worker has none,
+   * or has rings that are too small. Returns empty if no rings can be made.
    *
    * @param bytes the bytes of a request
    */

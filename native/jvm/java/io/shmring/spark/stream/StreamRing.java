@@ -83,8 +83,9 @@ final class StreamRing implements AutoCloseable {
   }
 
   /**
-   * Returns whether a position's sequence means the same message in this ring: a ring that was
-   * restored from a journal goes on where the journal of the earlier ring ends.
+   * Returns whether a position's sequence has a meaning in this ring. It has one in the ring of the
+   * position, and in a ring restored from that ring's journal: its sequences begin where the
+   * journal ends.
    */
   private boolean isOurs(Position position) {
     long first = ring.info().firstSequence(); // 0 unless the ring was restored
