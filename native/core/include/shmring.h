@@ -522,20 +522,25 @@ struct shmring_wait {
 	bool ready; /* result: the next try succeeds, or returns the reason why none can (e.g. a dropped branch) */
 };
 
-/* Waits with one thread for any of several consumers and producers, of any rings. Returns SHMRING_OK if one of
- * `waits` is ready, with `ready` set in each that is; otherwise SHMRING_AGAIN, SHMRING_TIMEOUT or an error, as
- * shmring_wait_message() does. One sleep watches up to 128 entries, the bell included, or one entry if the kernel
- * has no futex_waitv(2) (before Linux 5.16). If there are more entries, the function polls all every few
+/* Waits with one thread for any of several consumers and producers, of any rings. Returns SHMRING_OK if at least
+ * one of `waits` is ready, and sets `ready` in every ready entry. Otherwise returns SHMRING_AGAIN, SHMRING_TIMEOUT
+ * or an error, like shmring_wait_message(). If a consumer is ready, the caller must take from it, wait again, or
+ * call shmring_consumer_decline(): otherwise another consumer of the branch may sleep on, although a message is
+ * there.
+ *
+ * `bell` is NULL, or points to a word: the wait ends with SHMRING_AGAIN once the word differs from `rung`, the
+ * value that the caller read before.
+ *
+ * One sleep watches up to 128 entries (the kernel's limit), the bell included. If the kernel has no futex_waitv(2)
+ * (before Linux 5.16), one sleep watches one entry. If there are more entries, the function polls all every few
  * milliseconds. A signal whose handler has SA_RESTART does not end a sleep on several entries: if the process has
- * such a handler, no sleep exceeds 50 ms. `bell` is NULL, or points to a word: the wait ends with SHMRING_AGAIN
- * once the word differs from `rung`, the value that the caller read before. A caller that has learned that a
- * consumer is ready must take from the consumer, wait again, or call shmring_consumer_decline(). */
+ * such a handler, no sleep exceeds 50 ms. */
 SHMRING_API int shmring_wait_any(struct shmring_wait *waits, uint32_t count, const uint32_t *bell, uint32_t rung,
 				 int64_t deadline_ns, uint8_t strategy);
 /* Adds one to `*bell`, and wakes the threads that wait with this bell. */
 SHMRING_API void shmring_ring_bell(uint32_t *bell);
-/* Says after a wait that the caller takes nothing from this consumer: another consumer of the branch,
- * which slept meanwhile, may take the message at once. NULL does nothing. */
+/* Says after a wait that the caller takes nothing from this consumer. Passes the consumer's wake-up on to another
+ * consumer of the branch that sleeps, which then takes the message. Does nothing if `consumer` is NULL. */
 SHMRING_API void shmring_consumer_decline(shmring_consumer *consumer);
 
 /* While `on` is set, waits of this producer or consumer return SHMRING_AGAIN at once, also waits

@@ -104,9 +104,9 @@ void shmring_producer_close(shmring_producer *p)
 
 /* --- the steps of a push, and the push of one slot -------------------------------- */
 
-/* Bytes that are written into the slots from now on must not become visible before
- * the floor that allowed them and the intent that covers them: pairs with the
- * acquire fence in shmring_table_row(), the only reader without a hold. */
+/* Called between a claim and the writing of its bytes. A reader that sees one of the new bytes must
+ * also see the floor that allowed the claim, and the claim's intent. The fence pairs with the
+ * acquire fence in shmring_table_row(), because this reader alone reads slots that it does not hold. */
 static inline void order_before_filling(void)
 {
 	fence_release();
