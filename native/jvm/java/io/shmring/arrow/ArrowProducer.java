@@ -38,7 +38,7 @@ public final class ArrowProducer implements AutoCloseable {
           ring.name(), schema.stored(), root.getSchema());
     }
     try (EncodedBatch batch = new EncodedBatch(root, NOTHING, root.getRowCount())) {
-      return batch.push(producer, NOTHING, Kind.ARROW_BATCH, timeout);
+      return batch.push(producer, NOTHING, 0, batch.length(), Kind.ARROW_BATCH, timeout);
     }
   }
 

@@ -85,18 +85,12 @@ public final class EncodedBatch implements AutoCloseable {
   }
 
   /**
-   * Publishes the batch; returns empty if there was no room in time.
+   * Publishes the bytes of the IPC messages, or a part of the bytes if the batch is too large for
+   * one message of the ring. Returns empty if there was no room in time.
    *
    * @param head bytes to put before the IPC messages; their number is a multiple of 4
-   */
-  public OptionalLong push(Producer producer, byte[] head, int kind, Duration timeout)
-      throws InterruptedException {
-    return push(producer, head, 0, length, kind, timeout);
-  }
-
-  /**
-   * Publishes a part of the bytes of the IPC messages, for a batch that is too large for one
-   * message of the ring. Returns empty if there was no room in time.
+   * @param first number of the first byte to publish: 0 unless earlier parts were published
+   * @param count number of bytes to publish: {@link #length} for the whole batch
    */
   public OptionalLong push(
       Producer producer, byte[] head, long first, long count, int kind, Duration timeout)
@@ -108,25 +102,19 @@ public final class EncodedBatch implements AutoCloseable {
     }
     try (Claim open = claim.get()) {
       open.put(0, ByteBuffer.wrap(head));
-      write(open, head.length, first);
+      Into into = new Into(open, head.length, first);
+      into.write(ByteBuffer.wrap(schema));
+      MessageSerializer.serialize(new WriteChannel(into), batch);
       open.commit(kind);
       return OptionalLong.of(open.id());
+    } catch (IOException error) {
+      throw new IllegalStateException(error); // cannot happen: a claim does no input or output
     }
   }
 
   /** Writes the batch as an IPC message, without the schema. */
   public void write(WritableByteChannel into) throws IOException {
     MessageSerializer.serialize(new WriteChannel(into), batch);
-  }
-
-  private void write(Claim claim, long place, long first) {
-    Into into = new Into(claim, place, first);
-    into.write(ByteBuffer.wrap(schema));
-    try {
-      write(into);
-    } catch (IOException error) {
-      throw new IllegalStateException(error); // cannot happen: a claim does no input or output
-    }
   }
 
   @Override

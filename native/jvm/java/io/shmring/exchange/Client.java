@@ -81,20 +81,20 @@ public interface Client extends AutoCloseable {
   /**
    * A batch of an answer. The batch lies in the ring of answers, so close it before you ask for the
    * next batch.
+   *
+   * @param batch the columns, which stay valid until the answer is closed
+   * @param rows row counts of the function's own batches, which were joined to this one batch
+   * @param release an action that gives the batch's memory back
    */
-  public interface Answer extends AutoCloseable {
-    /** Returns the batch's columns, which stay valid until the answer is closed. */
-    VectorSchemaRoot batch();
-
-    /**
-     * Returns the row counts of the function's own batches, which were joined to this one batch.
-     */
-    default int[] rows() {
-      return new int[] {batch().getRowCount()};
+  public record Answer(VectorSchemaRoot batch, int[] rows, Runnable release) {
+    /** Makes an answer of one batch of the function. */
+    public Answer(VectorSchemaRoot batch, Runnable release) {
+      this(batch, new int[] {batch.getRowCount()}, release);
     }
 
-    @Override
-    void close();
+    public void close() {
+      release.run();
+    }
   }
 
   /**

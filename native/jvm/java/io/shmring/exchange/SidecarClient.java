@@ -269,11 +269,13 @@ public final class SidecarClient implements Client {
     byte[] head = SidecarHead.request(request.number, replies.name(), work, request.rows.atATime());
     Producer to = requests.producer;
     int kind = SidecarHead.KIND_REQUEST;
-    boolean sent = request.batch().push(to, head, kind, Duration.ZERO).isPresent();
+    EncodedBatch batch = request.batch();
+    long bytes = batch.length();
+    boolean sent = batch.push(to, head, 0, bytes, kind, Duration.ZERO).isPresent();
     if (!sent) {
       long begun = System.nanoTime();
       // Wait only a short time: the workers may be waiting for room in this client's reply ring.
-      sent = request.batch().push(to, head, kind, SLICE).isPresent();
+      sent = batch.push(to, head, 0, bytes, kind, SLICE).isPresent();
       counters.add("roomTime", System.nanoTime() - begun);
     }
     request.sent = sent;

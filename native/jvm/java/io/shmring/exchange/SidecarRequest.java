@@ -13,7 +13,7 @@ import org.apache.arrow.vector.VectorSchemaRoot;
  */
 final class SidecarRequest {
   /** One message of the answer, either in the reply ring or copied out of the ring. */
-  private final class Piece implements Client.Answer {
+  private final class Piece {
     private final Lease lease;
     private final AnswerDecoder decoder;
     private Optional<VectorSchemaRoot> root = Optional.empty();
@@ -34,16 +34,18 @@ final class SidecarRequest {
       return true;
     }
 
-    @Override
-    public VectorSchemaRoot batch() {
+    /**
+     * Returns the answer, which is decoded now. The caller closes the answer, or, if decoding fails,
+     * the request closes this piece.
+     */
+    Client.Answer answer() {
       if (root.isEmpty()) {
         root = Optional.of(decoder.map(lease.message(), SidecarHead.BYTES, rows.batch().columns()));
       }
-      return root.get();
+      return new Client.Answer(root.get(), this::close);
     }
 
-    @Override
-    public void close() {
+    void close() {
       root.ifPresent(VectorSchemaRoot::close);
       lease.close();
     }
@@ -121,7 +123,9 @@ final class SidecarRequest {
 
   /** Returns the next piece of the answer; the caller closes it. */
   Optional<Client.Answer> next() {
-    return Optional.ofNullable(pieces.poll());
+    Optional<Client.Answer> next = Optional.ofNullable(pieces.peek()).map(Piece::answer);
+    pieces.poll();
+    return next;
   }
 
   /** Releases the batch and all pieces of the answer. */

@@ -94,7 +94,7 @@ public final class WorkerClient implements Client {
   private record WorkerHead(long stream, long number, long total, int flags, int together) {
     /** Returns the bytes of the head, followed by the row count of each group or batch. */
     byte[] pack(int[] rows) {
-      ByteBuffer bytes = ByteBuffer.allocate(bytes()).order(ByteOrder.LITTLE_ENDIAN);
+      ByteBuffer bytes = ByteBuffer.allocate(bytes(together)).order(ByteOrder.LITTLE_ENDIAN);
       bytes.putLong(stream).putLong(number).putLong(total).putInt(flags).putInt(together);
       bytes.position(HEAD_BYTES).slice().order(ByteOrder.LITTLE_ENDIAN).asIntBuffer().put(rows);
       return bytes.array();
@@ -115,8 +115,8 @@ public final class WorkerClient implements Client {
       return head;
     }
 
-    /** Returns the offset of the batch in the message, a multiple of 8. */
-    int bytes() {
+    /** Returns the offset of the batch in a message with so many row counts, a multiple of 8. */
+    static int bytes(int together) {
       return HEAD_BYTES + (together + 1) / 2 * 2 * Integer.BYTES;
     }
 
@@ -134,25 +134,10 @@ public final class WorkerClient implements Client {
     }
   }
 
-  /** A batch that was sent, or will be, and that the worker's answers may still refer to. */
-  private record WorkerRequest(long number, int flags, Rows rows) {
-    EncodedBatch batch() {
-      return rows.batch();
-    }
-  }
-
   /** A batch of an answer: a lease of its message, or the bytes collected from its parts. */
   private record Piece(WorkerHead head, Optional<Lease> lease, byte[] parts) {
     void release() {
       lease.ifPresent(Lease::close);
-    }
-  }
-
-  private record Decoded(VectorSchemaRoot batch, int[] rows, Piece piece) implements Answer {
-    @Override
-    public void close() {
-      batch.close();
-      piece.release();
     }
   }
 
@@ -162,13 +147,13 @@ public final class WorkerClient implements Client {
   private final Runnable taskCheck;
   private final Counters counters;
   private final AnswerDecoder decoder;
-  // Requests that the worker still needs, oldest first.
-  private final ArrayDeque<WorkerRequest> waiting = new ArrayDeque<>();
+  // Requests that the worker still needs, oldest first. The worker's answers may refer to them.
+  private final ArrayDeque<Rows> waiting = new ArrayDeque<>();
   // The last requests of `waiting`, which are not sent completely.
-  private final ArrayDeque<WorkerRequest> unsent = new ArrayDeque<>();
+  private final ArrayDeque<Rows> unsent = new ArrayDeque<>();
   private long sent; // bytes sent of the first unsent request, which may go in parts
   private long bytesUnderWay;
-  private long number;
+  private long number; // number of the next request
   private long unneeded; // number of requests that the worker no longer needs
   // CHANGE: edit this for a new field of a worker's message
   // The last totals that the worker has reported: TIMES, and the batches that Spark converted.
@@ -211,10 +196,9 @@ public final class WorkerClient implements Client {
    */
   @Override
   public void send(Rows rows) {
-    int flags = BATCH | (rows.goesOn() ? GOES_ON : 0) | (rows.side() == 1 ? RIGHT : 0);
-    WorkerRequest request = new WorkerRequest(number++, flags, rows);
-    waiting.add(request);
-    unsent.add(request);
+    number++;
+    waiting.add(rows);
+    unsent.add(rows);
     bytesUnderWay += rows.batch().length();
     counters.add("requests", 1);
     counters.add("requestBytes", HEAD_BYTES + rows.batch().length());
@@ -248,10 +232,50 @@ public final class WorkerClient implements Client {
     return take(Duration.ZERO) && (piece.isPresent() || ended) || isUnneeded();
   }
 
+  /**
+   * {@inheritDoc} An interrupt does not end the wait: if the task is killed, and its function does
+   * not end by itself, Spark's monitor ends the worker, but only while the task waits for the worker.
+   */
   @Override
   public Optional<Answer> next() {
+    long begun = System.nanoTime();
+    long silent = begun;
     try {
-      return waited();
+      while (true) {
+        if (isUnneeded()) {
+          Rows oldest = waiting.remove();
+          bytesUnderWay -= oldest.batch().length();
+          oldest.close();
+          return Optional.empty();
+        }
+        if (piece.isPresent()) {
+          Piece given = piece.get();
+          piece = Optional.empty();
+          return Optional.of(decoded(given));
+        }
+        if (ended && !over) {
+          over = true;
+          control.end();
+        }
+        if (over) {
+          unsent.clear();
+          unneeded = number;
+          if (waiting.isEmpty()) {
+            return Optional.empty();
+          }
+          continue;
+        }
+        boolean isTaken = take(push() ? SLICE : SHORT);
+        long now = System.nanoTime();
+        counters.add("answerTime", now - begun);
+        begun = now;
+        if (isTaken) {
+          silent = now;
+        } else {
+          look();
+          control.isSilent(now - silent);
+        }
+      }
     } finally {
       if (interrupted) {
         interrupted = false;
@@ -260,59 +284,19 @@ public final class WorkerClient implements Client {
     }
   }
 
-  /**
-   * Waits for the next piece. An interrupt does not end the wait: if the task is killed, and its
-   * function does not end by itself, Spark's monitor ends the worker, but only while the task waits
-   * for the worker.
-   */
-  private Optional<Answer> waited() {
-    long begun = System.nanoTime();
-    long silent = begun;
-    while (true) {
-      if (isUnneeded()) {
-        WorkerRequest oldest = waiting.remove();
-        bytesUnderWay -= oldest.batch().length();
-        oldest.rows.close();
-        return Optional.empty();
-      }
-      if (piece.isPresent()) {
-        Piece given = piece.get();
-        piece = Optional.empty();
-        return Optional.of(decoded(given));
-      }
-      if (ended && !over) {
-        over = true;
-        control.end();
-      }
-      if (over) {
-        unsent.clear();
-        unneeded = number;
-        if (waiting.isEmpty()) {
-          return Optional.empty();
-        }
-        continue;
-      }
-      boolean isTaken = take(push() ? SLICE : SHORT);
-      long now = System.nanoTime();
-      counters.add("answerTime", now - begun);
-      begun = now;
-      if (isTaken) {
-        silent = now;
-      } else {
-        look();
-        control.isSilent(now - silent);
-      }
-    }
-  }
-
   /** Returns whether neither the worker nor a received batch needs the oldest request. */
   private boolean isUnneeded() {
-    return !waiting.isEmpty() && waiting.element().number < unneeded;
+    return oldest() < unneeded;
   }
 
-  private Decoded decoded(Piece given) {
+  /** Returns the number of the oldest request that waits, or of the next request if none waits. */
+  private long oldest() {
+    return number - waiting.size();
+  }
+
+  private Answer decoded(Piece given) {
     boolean refers = given.head.has(REFERS);
-    if (refers && (waiting.isEmpty() || waiting.element().number != given.head.number)) {
+    if (refers && (waiting.isEmpty() || oldest() != given.head.number)) {
       given.release();
       throw damaged("an answer refers to a request that is not under way");
     }
@@ -320,9 +304,15 @@ public final class WorkerClient implements Client {
       VectorSchemaRoot sent = refers ? waiting.element().batch().columns() : VectorSchemaRoot.of();
       VectorSchemaRoot batch =
           given.lease.isPresent()
-              ? decoder.map(given.lease.get().message(), given.head.bytes(), sent)
+              ? decoder.map(given.lease.get().message(), WorkerHead.bytes(given.head.together), sent)
               : decoder.read(given.parts, sent);
-      return new Decoded(batch, rows(given, batch.getRowCount()), given);
+      return new Answer(
+          batch,
+          rows(given, batch.getRowCount()),
+          () -> {
+            batch.close();
+            given.release();
+          });
     } catch (RuntimeException error) {
       given.release();
       throw error;
@@ -343,48 +333,40 @@ public final class WorkerClient implements Client {
 
   // --- rings ----------------------------------------------------------------------------------
 
-  /** Sends the unsent requests that the ring has room for. Returns whether all were sent. */
+  /**
+   * Sends the unsent requests, and then the end, as far as the ring has room. Returns whether all
+   * were sent.
+   */
   private boolean push() {
-    while (!ended && !unsent.isEmpty()) {
-      if (!push(unsent.element())) {
-        return false;
-      }
-      unsent.remove();
-    }
-    if (inputEnds && !inputEnded && !ended) {
-      inputEnded = push(new WorkerHead(stream, number, 0, END, 0).pack(NO_GROUPS));
-      return inputEnded;
-    }
-    return true;
-  }
-
-  private boolean push(WorkerRequest request) {
-    EncodedBatch batch = request.batch();
-    int[] rows = request.rows.groups();
-    while (sent < batch.length()) {
-      int flags = request.flags;
-      WorkerHead last = new WorkerHead(stream, request.number, batch.length(), flags, rows.length);
-      long count = Math.min(batch.length() - sent, rings.mostBytes() - last.bytes());
-      WorkerHead part =
-          new WorkerHead(stream, request.number, batch.length(), flags | PART, rows.length);
-      byte[] head = (sent + count < batch.length() ? part : last).pack(rows);
-      try {
-        if (batch.push(rings.producer, head, sent, count, Kind.USER, Duration.ZERO).isEmpty()) {
+    try {
+      while (!ended && !unsent.isEmpty()) {
+        Rows rows = unsent.element();
+        EncodedBatch batch = rows.batch();
+        long all = batch.length();
+        int[] groups = rows.groups();
+        long count = Math.min(all - sent, rings.mostBytes() - WorkerHead.bytes(groups.length));
+        boolean isLast = sent + count == all;
+        int flags =
+            BATCH
+                | (rows.goesOn() ? GOES_ON : 0)
+                | (rows.side() == 1 ? RIGHT : 0)
+                | (isLast ? 0 : PART);
+        WorkerHead head =
+            new WorkerHead(stream, number - unsent.size(), all, flags, groups.length);
+        if (batch.push(rings.producer, head.pack(groups), sent, count, Kind.USER, Duration.ZERO).isEmpty()) {
           return false;
         }
-      } catch (InterruptedException error) {
-        interrupted = true;
-        return false;
+        sent = isLast ? 0 : sent + count;
+        if (isLast) {
+          unsent.remove();
+        }
       }
-      sent += count;
-    }
-    sent = 0;
-    return true;
-  }
-
-  private boolean push(byte[] message) {
-    try {
-      return rings.producer.push(message, Duration.ZERO).isPresent();
+      if (inputEnds && !inputEnded && !ended) {
+        byte[] end = new WorkerHead(stream, number, 0, END, 0).pack(NO_GROUPS);
+        inputEnded = rings.producer.push(end, Duration.ZERO).isPresent();
+        return inputEnded;
+      }
+      return true;
     } catch (InterruptedException error) {
       interrupted = true;
       return false;
@@ -537,7 +519,7 @@ public final class WorkerClient implements Client {
   public void close() {
     piece.ifPresent(Piece::release);
     piece = Optional.empty();
-    waiting.forEach(request -> request.rows.close());
+    waiting.forEach(Rows::close);
     waiting.clear();
     unsent.clear();
     rings.leave();

@@ -207,7 +207,8 @@ final class SocketClient implements Client {
     }
     counters.add("answerTime", System.nanoTime() - begun);
     isAnswered = batch.isPresent() && call.kind().has(Trait.ANSWERS_EACH_BATCH);
-    return batch.map(Columns::new);
+    // The answer lies in the memory of the stream's reader until the reader reads the next one.
+    return batch.map(columns -> new Answer(columns, () -> {}));
   }
 
   private Optional<VectorSchemaRoot> read() {
@@ -247,12 +248,6 @@ final class SocketClient implements Client {
       BatchCheck.check(vector, columns.getRowCount());
     }
     return Optional.of(columns);
-  }
-
-  /** An answer in the memory of the stream's reader, valid until the reader reads the next one. */
-  private record Columns(VectorSchemaRoot batch) implements Answer {
-    @Override
-    public void close() {}
   }
 
   @Override
