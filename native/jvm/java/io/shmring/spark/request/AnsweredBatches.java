@@ -49,14 +49,15 @@ public final class AnsweredBatches implements AutoCloseable {
   // While the task waits for a worker's start, it checks at this interval whether it is killed.
   private static final long LOOK_MS = 50;
 
-  private final FunctionTask<?, ?> task;
-  private final Call call;
-  private final SQLConf settings; // the settings that Spark's own functions would see
-  private final TaskContext context;
+  final Call call;
+  final Signature signature;
+  final SQLConf settings; // the settings that Spark's own functions would see
+  final TaskContext context;
+  final BufferAllocator allocator;
+  final Signature.AnswerHandler handler;
+  final TaskCounts counts;
+  private final FunctionTask.Metrics metrics;
   private final Supplier<Input> input;
-  private final BufferAllocator allocator;
-  private final Signature.AnswerHandler handler;
-  private final TaskCounts counts;
   private Optional<Client> client = Optional.empty();
   private Runnable leaving = () -> {}; // closes the client, or keeps it for the next task
   private Batches batches;
@@ -76,12 +77,13 @@ public final class AnsweredBatches implements AutoCloseable {
 
   <T> AnsweredBatches(
       FunctionTask<T, ?> task, List<Iterator<T>> children, TaskContext context) {
-    this.task = task;
+    this.signature = task.signature();
+    this.metrics = task.metrics();
     this.context = context;
     this.settings = SQLConf.get();
     this.call = task.call().in(settings);
-    this.handler = task.signature().answers().begin(context.partitionId());
-    this.counts = new TaskCounts(task.metrics());
+    this.handler = signature.answers().begin(context.partitionId());
+    this.counts = new TaskCounts(metrics);
     this.input = () -> task.input().of(children, handler);
     this.allocator = // made last, because it would leak if the constructor failed later
         ArrowUtils.rootAllocator().newChildAllocator("shmring " + call.name(), 0, Long.MAX_VALUE);
@@ -111,52 +113,11 @@ public final class AnsweredBatches implements AutoCloseable {
     return columns;
   }
 
-  /**
-   * Restores this thread's record of the current file, which the operators above read by
-   * `input_file_name`: the child sets the record while it reads, and drops it at its end. Spark's
-   * own runner of Python functions restores the record, too.
-   */
-  private void restoreFile(Object above) {
-    Object below = FILE.getThreadLocalValue();
-    if (below != above) {
-      fileBelow = Optional.of(below);
-      FILE.setThreadLocalValue(above);
-    }
-  }
-
-  private static TaskKilledException interrupted() {
-    Thread.currentThread().interrupt();
-    return new TaskKilledException("interrupted while it waited for a sidecar");
-  }
-
   /** Takes the next piece of the answers, and keeps as many requests under way as allowed. */
   private void advance() throws InterruptedException {
-    if (batches == null) {
-      if (call instanceof PythonCall python) {
-        if (python.udtf().isEmpty()) {
-          refuseBothLimits();
-        }
-        starting = new PythonRun(python, context, 0, true, task.metrics()).prepare();
-      }
-      batches =
-          new Batches(
-              new Batches.Owner(
-                  call,
-                  task.signature(),
-                  counts,
-                  settings,
-                  context.taskMemoryManager(),
-                  allocator),
-              input.get(),
-              handler,
-              this::meet);
-    }
-    if (client.isEmpty() && !batches.hasNext() && !call.isCalledWithNothing()) {
+    if (client.isEmpty() && !begin()) {
       close();
       return;
-    }
-    if (client.isEmpty()) {
-      begin();
     }
     Client answering = client.orElseThrow();
     boolean more = true;
@@ -181,11 +142,9 @@ public final class AnsweredBatches implements AutoCloseable {
     answer = answering.next();
     if (answer.isPresent()) {
       VectorSchemaRoot piece = answer.get().batch();
-      int[] rows = answer.get().rows();
-      handler.begun(rows);
       // CHANGE: edit this for a new metric
-      counts.add("outputBatches", rows.length);
-      refuse(handler.answered(piece));
+      counts.add("outputBatches", answer.get().rows().length);
+      refuse(handler.answered(piece, answer.get().rows()));
       columns = Optional.of(piece).filter(some -> some.getRowCount() > 0).map(handler::columns);
     } else if (answering.underWay() < underWay) {
       refuse(handler.ended());
@@ -194,13 +153,13 @@ public final class AnsweredBatches implements AutoCloseable {
     counts.updateAtTimes();
   }
 
-  /** Refuses a limit of rows together with one of bytes for a function's results, like Spark. */
-  private void refuseBothLimits() {
-    if (settings.arrowMaxRecordsPerOutputBatch() > 0
-        && settings.arrowMaxBytesPerOutputBatch() > 0) {
-      throw new IllegalArgumentException(
-          "Both max records and max bytes of an Arrow output batch cannot be set at the same time.");
-    }
+  private void send(Vectors vectors) throws InterruptedException {
+    handler.sent(vectors);
+    Client.Rows rows = vectors.request(batches.rowsAtATime());
+    long bytes = rows.batch().length();
+    client.orElseThrow().send(rows);
+    // CHANGE: edit this for a new metric
+    counts.sent(bytes);
   }
 
   private boolean wantsMore(Client answering) {
@@ -216,23 +175,83 @@ public final class AnsweredBatches implements AutoCloseable {
         });
   }
 
+  private void leaveAnswer() {
+    columns = Optional.empty();
+    answer.ifPresent(Answer::close);
+    answer = Optional.empty();
+  }
+
+  private void countGiven() {
+    counts.add("numOutputRows", given);
+    given = 0;
+  }
+
+  /**
+   * Restores this thread's record of the current file, which the operators above read by
+   * `input_file_name`: the child sets the record while it reads, and drops it at its end. Spark's
+   * own runner of Python functions restores the record, too.
+   */
+  private void restoreFile(Object above) {
+    Object below = FILE.getThreadLocalValue();
+    if (below != above) {
+      fileBelow = Optional.of(below);
+      FILE.setThreadLocalValue(above);
+    }
+  }
+
+  private static TaskKilledException interrupted() {
+    Thread.currentThread().interrupt();
+    return new TaskKilledException("interrupted while it waited for a sidecar");
+  }
+
+  // --- the process that answers ----------------------------------------------------------------
+
+  /**
+   * Opens the input, and asks for a client. Returns false if the task needs none: it has no rows,
+   * and the function is not called with nothing.
+   */
+  private boolean begin() throws InterruptedException {
+    if (call instanceof PythonCall python) {
+      refuseBothLimits(python);
+      starting = new PythonRun(python, context, 0, true, metrics).prepare();
+    }
+    batches = new Batches(this, input.get());
+    if (!batches.hasNext() && !call.isCalledWithNothing()) {
+      return false;
+    }
+    if (client.isEmpty()) { // generated code has not called meet()
+      connect();
+    }
+    return true;
+  }
+
+  /** Refuses a limit of rows together with one of bytes for a function's results, like Spark. */
+  private void refuseBothLimits(PythonCall python) {
+    if (python.udtf().isEmpty()
+        && settings.arrowMaxRecordsPerOutputBatch() > 0
+        && settings.arrowMaxBytesPerOutputBatch() > 0) {
+      throw new IllegalArgumentException(
+          "Both max records and max bytes of an Arrow output batch cannot be set at the same time.");
+    }
+  }
+
   /**
    * Connects to the sidecar before generated code fills a batch, because the sidecar's ring bounds
    * the bytes of a batch.
    */
-  private void meet() {
+  void meet() {
     if (client.isEmpty() && call instanceof SidecarCall) {
       try {
-        begin();
+        connect();
       } catch (InterruptedException error) {
         throw interrupted();
       }
     }
   }
 
-  private void begin() throws InterruptedException {
+  private void connect() throws InterruptedException {
     if (call instanceof SidecarCall sidecar) {
-      begin(sidecar);
+      connect(sidecar);
       return;
     }
     Optional<Vectors> first = batches.hasNext() ? Optional.of(batches.next(1)) : Optional.empty();
@@ -280,7 +299,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private Client python(long bytes) {
     PythonCall python = (PythonCall) call;
     Consumer<Schema> check = schema -> refuse(handler.objection(schema));
-    PythonRun run = new PythonRun(python, context, bytes, true, task.metrics());
+    PythonRun run = new PythonRun(python, context, bytes, true, metrics);
     Optional<WorkerRings> rings = run.begin();
     if (rings.isPresent()) {
       return new WorkerClient(
@@ -293,7 +312,7 @@ public final class AnsweredBatches implements AutoCloseable {
           check);
     }
     if (run.isRefused()) {
-      run = new PythonRun(python, context, bytes, false, task.metrics());
+      run = new PythonRun(python, context, bytes, false, metrics);
       run.begin();
     }
     batches.keepGroupsApart();
@@ -314,7 +333,7 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   // CHANGE: edit this for a new option of a client
-  private void begin(SidecarCall call) throws InterruptedException {
+  private void connect(SidecarCall call) throws InterruptedException {
     SidecarClient borrowed = Clients.borrow(call, this::checkTask);
     client = Optional.of(borrowed);
     leaving = () -> Clients.giveBack(call, borrowed);
@@ -334,15 +353,6 @@ public final class AnsweredBatches implements AutoCloseable {
     batches.begin(borrowed, borrowed.requestRingBytes() / SidecarCall.PART);
   }
 
-  private void send(Vectors vectors) throws InterruptedException {
-    handler.sent(vectors);
-    Client.Rows rows = vectors.request(batches.rowsAtATime());
-    long bytes = rows.batch().length();
-    client.orElseThrow().send(rows);
-    // CHANGE: edit this for a new metric
-    counts.sent(bytes);
-  }
-
   private void checkTask() {
     counts.updateAtTimes();
     if (context.isInterrupted() || context.isCompleted()) {
@@ -358,16 +368,7 @@ public final class AnsweredBatches implements AutoCloseable {
     }
   }
 
-  private void leaveAnswer() {
-    columns = Optional.empty();
-    answer.ifPresent(Answer::close);
-    answer = Optional.empty();
-  }
-
-  private void countGiven() {
-    counts.add("numOutputRows", given);
-    given = 0;
-  }
+  // --- the end ---------------------------------------------------------------------------------
 
   /** Ends the answers, at the end of the rows or of the task, whichever comes first. */
   @Override
@@ -416,6 +417,8 @@ public final class AnsweredBatches implements AutoCloseable {
     ofRows.ifPresent(RowColumns::close);
     allocator.close();
   }
+
+  // --- rows and batches for Spark ---------------------------------------------------------------
 
   /** Gives Spark the answers' rows or batches; each is valid until the next one. */
   private abstract class Given<R> implements Iterator<R> {

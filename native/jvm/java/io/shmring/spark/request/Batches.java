@@ -2,18 +2,15 @@ package io.shmring.spark.request;
 
 import io.shmring.exchange.SidecarClient;
 import io.shmring.spark.columns.FlatColumn;
+import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.columns.SparkTypes;
-import io.shmring.spark.request.Signature.AnswerHandler;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Optional;
 import java.util.stream.IntStream;
-import org.apache.arrow.memory.BufferAllocator;
-import org.apache.spark.memory.TaskMemoryManager;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.internal.SQLConf;
 
 /**
  * Turns a task's rows into requests: an {@link Input} writes rows into {@link Vectors}, and each
@@ -34,31 +31,29 @@ final class Batches implements AutoCloseable {
   private static final int FEW_ROWS = 1024;
   private static final long FEW_BYTES = 1 << 16;
 
-  /**
-   * The task whose rows become batches.
-   *
-   * @param call the call that gets the batches
-   * @param settings the settings of the task
-   */
-  record Owner(
-      Call call,
-      Signature signature,
-      TaskCounts counts,
-      SQLConf settings,
-      TaskMemoryManager memory,
-      BufferAllocator allocator) {}
+  // Most bytes of a request that several batches share. In a request of this size, the fixed cost
+  // of a request hardly counts.
+  private static final long MOST_TOGETHER = 1 << 20;
 
-  private final Owner owner;
+  // Time, from the start of filling a request, after which no further batch joins the request: the
+  // function should not wait for a slow child. The batch being filled is still finished.
+  private static final long READY_NANOS = 1_000_000;
+
+  // After the child has taken longer than READY_NANOS to give a row, this many requests carry only
+  // one batch each: the child will probably be as slow again.
+  private static final int ALONE = 16;
+
+  private final AnsweredBatches task;
   private final Call call;
-  private final AnswerHandler handler;
   private final SparkTypes types;
-  private final List<Signature.Side> ofRows;
+  private final boolean rowsMayWait; // whether rows may wait in Spark's queue for their answers
   private final VectorMemory memory;
-  private final int mostRows;
+  private final int mostRows; // most rows of a batch of the function
   private final VectorPool.Form form;
-  private BatchFiller batches;
   private final GroupFiller groups;
   private Input input;
+  private int alone; // number of further requests that carry only one batch each
+  private int cut; // rows taken from the child since their number was a multiple of cutRows()
   private final List<VectorPool> pools = new ArrayList<>(); // every pool of this task, to be closed
   private List<VectorPool> sides; // the pool of each side
   private VectorPool generated; // the pool whose vectors generated code writes into
@@ -73,42 +68,38 @@ final class Batches implements AutoCloseable {
   private Optional<SidecarClient> client = Optional.empty();
 
   /**
-   * @param handler handler of the answers; it keeps rows if vectors would take too much memory
-   * @param met action that runs before generated code begins a batch, and may call {@link #begin}:
-   *     the code may fill several batches at a time, for example if a row of a join has many
-   *     partners
+   * @param task the task whose rows become batches
+   * @param input the task's rows
    */
-  Batches(Owner owner, Input input, AnswerHandler handler, Runnable met) {
-    this.owner = owner;
+  Batches(AnsweredBatches task, Input input) {
+    this.task = task;
     this.input = input;
-    this.call = owner.call;
-    this.handler = handler;
-    SQLConf settings = owner.settings;
-    this.types = owner.signature.types().in(settings);
-    this.ofRows = owner.signature.ofRows();
+    this.call = task.call;
+    this.types = task.signature.types().in(task.settings);
+    this.rowsMayWait = !task.signature.ofRows().isEmpty();
     this.form =
         new VectorPool.Form(
-            input.endsBatches() ? Long.MAX_VALUE : call.wholeBytes(settings),
+            input.endsBatches() ? Long.MAX_VALUE : call.wholeBytes(task.settings),
             call.isStruct(),
             input.isOfLists());
-    List<Signature.Side> all = owner.signature.sides();
+    List<Signature.Side> all = task.signature.sides();
     this.sides = IntStream.range(0, all.size()).mapToObj(i -> pool(i, all.get(i))).toList();
     this.generated = sides.get(0);
-    this.memory = new VectorMemory(owner.memory);
-    int rows = settings.arrowMaxRecordsPerBatch(); // 0 or less: no limit of rows
+    this.memory = new VectorMemory(task.context.taskMemoryManager());
+    int rows = task.settings.arrowMaxRecordsPerBatch(); // 0 or less: no limit of rows
     this.mostRows = rows > 0 ? Math.min(rows, call.mostRows()) : call.mostRows();
-    this.batches =
-        new BatchFiller(input.endsBatches() ? call.mostRows() : mostRows, call.cutRows());
     this.groups = new GroupFiller(call.joinsGroups(), mostRows);
     // The stage gives rows, not vectors, so rows wait in Spark's queue from the start.
-    if (!ofRows.isEmpty() && input instanceof RowInput) {
+    if (rowsMayWait && input instanceof RowInput) {
       beginRows();
     }
     this.mostBytes =
         mayKeepRows() ? PAGES_OF_BATCH * memory.pageBytes() : VectorPool.UNLIMITED;
     input.writeTo(
         () -> {
-          met.run();
+          // The code may fill several batches at a time, for example if a row of a join has many
+          // partners, and the ring of a sidecar bounds the bytes of each.
+          task.meet();
           ahead.add(emptyForCode());
           return ahead.getLast().writer();
         },
@@ -116,7 +107,7 @@ final class Batches implements AutoCloseable {
   }
 
   private VectorPool pool(int number, Signature.Side side) {
-    VectorPool pool = new VectorPool(number, side, types, form, owner.allocator);
+    VectorPool pool = new VectorPool(number, side, types, form, task.allocator);
     pools.add(pool);
     return pool;
   }
@@ -177,7 +168,9 @@ final class Batches implements AutoCloseable {
    * @param most most batches in the vectors, if batches may be joined at all
    */
   Vectors next(int most) {
-    if (written.isEmpty()) {
+    if (written.isEmpty() && input.isOfGroups()) {
+      writeGroups();
+    } else if (written.isEmpty()) {
       write(most);
     }
     Vectors vectors = written.remove();
@@ -188,31 +181,66 @@ final class Batches implements AutoCloseable {
       keepRows(vectors);
       return next(most);
     }
-    if (memoryIsShort && call.needsMemory() && (isAlone || ofRows.isEmpty())) {
+    if (memoryIsShort && call.needsMemory() && (isAlone || !rowsMayWait)) {
       throw memory.refused();
     }
     // CHANGE: edit this for a new metric
-    owner.counts.add("numInputRows", vectors.inputRows());
-    owner.counts.add("batches", vectors.batches());
+    task.counts.add("numInputRows", vectors.inputRows());
+    task.counts.add("batches", vectors.batches());
     return vectors;
   }
 
+  /**
+   * Fills vectors with one batch, or with several that go as one request.
+   *
+   * @param most most batches of the request; only one batch is filled while `alone` is above 0
+   */
   private void write(int most) {
-    if (input.isOfGroups() && !input.isWhole()) {
-      writeGroups();
-      return;
-    }
     boolean isAhead = input instanceof GeneratedInput && !ahead.isEmpty();
     Vectors vectors = isAhead ? ahead.remove() : sides.get(0).take(mostBytes);
-    if (input.isWhole()) {
-      GroupFiller.fillWhole(input, vectors, client.orElseThrow());
-    } else {
-      batches.fill(input, vectors, most, mostBytes);
-    }
+    RootWriter writer = vectors.writer();
+    int full = input.endsBatches() ? call.mostRows() : mostRows;
+    int joined = alone > 0 ? 1 : most;
+    alone = Math.max(0, alone - 1);
+    long begun = System.nanoTime();
+    long bytes = 0;
+    long moreBytes;
+    int batches = 0;
+    int rows = 0;
+    int more;
+    do {
+      more = input.fill(writer, call.cutRows() > 0 ? Math.min(full, call.cutRows() - cut) : full);
+      moreBytes = writer.bytes() - bytes;
+      cut = call.cutRows() > 0 ? (cut + more) % call.cutRows() : 0;
+      rows += more;
+      bytes += moreBytes;
+      batches += more > 0 ? 1 : 0; // fill() returns 0 if the vectors are full: not a batch
+    } while (batches < joined
+        && more == full // only the last batch of a request may have fewer rows
+        && bytes + moreBytes <= Math.min(MOST_TOGETHER, mostBytes / 2)
+        && System.nanoTime() - begun < READY_NANOS
+        && goesOn());
+    input.cut();
+    vectors.filled(rows, batches);
     written.add(vectors);
   }
 
+  private boolean goesOn() {
+    long asked = System.nanoTime();
+    boolean more = input.hasNext();
+    if (System.nanoTime() - asked > READY_NANOS) {
+      alone = ALONE;
+    }
+    return more;
+  }
+
   private void writeGroups() {
+    if (input.isWhole()) {
+      Vectors vectors = sides.get(0).take(mostBytes);
+      GroupFiller.fillWhole(input, vectors, client.orElseThrow());
+      written.add(vectors);
+      return;
+    }
     List<Vectors> filled = sides.stream().map(side -> side.take(mostBytes)).toList();
     groups.fill(input, filled);
     for (Vectors vectors : filled) {
@@ -230,23 +258,23 @@ final class Batches implements AutoCloseable {
    */
   private boolean holdsAll() {
     long most = mayKeepRows() ? PAGES * memory.pageBytes() : VectorPool.UNLIMITED;
-    if (memory.holds(owner.allocator.getAllocatedMemory(), most)) {
+    if (memory.holds(task.allocator.getAllocatedMemory(), most)) {
       return true;
     }
     sides.forEach(VectorPool::closeFree);
-    return memory.holds(owner.allocator.getAllocatedMemory(), most);
+    return memory.holds(task.allocator.getAllocatedMemory(), most);
   }
 
   // --- rows that wait in Spark's queue --------------------------------------------------------
 
   /** Whether rows can wait in Spark's queue instead of columns in vectors. */
   private boolean mayKeepRows() {
-    return !ofRows.isEmpty() && !(input instanceof RowInput);
+    return rowsMayWait && !(input instanceof RowInput);
   }
 
   private void beginRows() {
-    sides = List.of(pool(0, ofRows.get(0)));
-    owner.counts.add("rowTasks", 1);
+    sides = List.of(pool(0, task.signature.ofRows().get(0)));
+    task.counts.add("rowTasks", 1);
   }
 
   /**
@@ -268,11 +296,12 @@ final class Batches implements AutoCloseable {
    */
   private void keepRows(Vectors written) {
     sides.get(0).end();
-    generated = pool(0, owner.signature.sides().get(0));
+    generated = pool(0, task.signature.sides().get(0));
     pieceBytes = FEW_BYTES;
     mostBytes = client.isEmpty() ? VectorPool.UNLIMITED : mostBytes;
-    input = new RowInput(new WrittenRows(written, input), handler.keepRows().orElseThrow());
-    batches = new BatchFiller(mostRows, call.cutRows());
+    input = new RowInput(new WrittenRows(written, input), task.handler.keepRows().orElseThrow());
+    alone = 0;
+    cut = 0;
     beginRows();
   }
 

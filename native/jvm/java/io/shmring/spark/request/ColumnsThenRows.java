@@ -1,27 +1,31 @@
 package io.shmring.spark.request;
 
-import io.shmring.spark.request.Signature.AnswerHandler;
+import io.shmring.spark.columns.ColumnRows;
+import io.shmring.spark.columns.FlatColumn;
 import io.shmring.spark.request.Signature.OfRows;
+import java.util.Arrays;
 import java.util.Optional;
 import java.util.function.Function;
 import java.util.function.Supplier;
+import java.util.stream.Stream;
 import org.apache.arrow.vector.VectorSchemaRoot;
-import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * Joins results of UDFs with their input. Input columns stay in vectors until the results come;
- * once the vectors would take too much memory, input rows wait in Spark's queue instead.
+ * Joins results of UDFs with their input. Input columns stay in the vectors that the arguments are
+ * sent from, until the results come. Once the vectors would take too much memory, input rows wait
+ * in Spark's queue instead.
  */
-public final class ColumnsThenRows implements AnswerHandler {
-  private final StructType types;
-  private final UdfAnswers columns;
-  private final Supplier<UdfAnswers.OverRows> overRows;
-  private Optional<UdfAnswers.OverRows> rows = Optional.empty(); // set once rows wait
-  private int underWay; // requests whose columns stay in vectors
+public final class ColumnsThenRows extends UdfAnswers {
+  private final StructType types; // types of the input's columns with the results beside them
+  private final int columns; // number of the input's columns
+  private final ColumnRows ofColumns;
+  private final Supplier<OverRows> overRows;
+  private Optional<OverRows> rows = Optional.empty(); // set once rows wait
 
   /**
    * @param rows types of the child's columns
@@ -30,12 +34,15 @@ public final class ColumnsThenRows implements AnswerHandler {
    * @param overRows maker of the handler that joins results with waiting rows
    */
   public ColumnsThenRows(
-      StructType rows,
-      StructType results,
-      boolean isOfSidecar,
-      Supplier<UdfAnswers.OverRows> overRows) {
-    this.types = UdfAnswers.joined(rows, results);
-    this.columns = new UdfAnswers.OfColumns(rows, results, isOfSidecar);
+      StructType rows, StructType results, boolean isOfSidecar, Supplier<OverRows> overRows) {
+    super(results, isOfSidecar, false);
+    this.types =
+        new StructType(
+            Stream.of(rows.fields(), results.fields())
+                .flatMap(Arrays::stream)
+                .toArray(StructField[]::new));
+    this.columns = rows.size();
+    this.ofColumns = new ColumnRows(types);
     this.overRows = overRows;
   }
 
@@ -45,9 +52,12 @@ public final class ColumnsThenRows implements AnswerHandler {
     return Optional.of(rows.get());
   }
 
-  /** Returns the handler of the oldest request, or of the next one if none is under way. */
-  private UdfAnswers now() {
-    return rows.isPresent() && underWay == 0 ? rows.get() : columns;
+  /**
+   * Returns the handler of rows if it handles the oldest request, or the next one if none is under
+   * way; empty if the request's columns stay in vectors.
+   */
+  private Optional<OverRows> now() {
+    return rows.filter(each -> !isUnderWay());
   }
 
   @Override
@@ -55,24 +65,24 @@ public final class ColumnsThenRows implements AnswerHandler {
     if (rows.isPresent()) {
       rows.get().sent(vectors);
     } else {
-      underWay++;
-      columns.sent(vectors);
+      super.sent(vectors);
     }
   }
 
   @Override
-  public Optional<String> objection(Schema got) {
-    return columns.objection(got);
+  public Optional<String> answered(VectorSchemaRoot piece, int[] batches) {
+    return now().isPresent() ? rows.get().answered(piece, batches) : super.answered(piece, batches);
   }
 
+  /**
+   * Returns the child's columns with the results beside them. The vectors that were sent may have
+   * computed arguments behind the child's columns; these arguments are left out.
+   */
   @Override
-  public Optional<String> answered(VectorSchemaRoot piece) {
-    return now().answered(piece);
-  }
-
-  @Override
-  public ColumnarBatch columns(VectorSchemaRoot piece) {
-    return now().columns(piece);
+  public ColumnarBatch columns(VectorSchemaRoot results) {
+    return now().isPresent()
+        ? rows.get().columns(results)
+        : FlatColumn.batch(sentOf(results.getRowCount()), columns, results);
   }
 
   /**
@@ -81,20 +91,16 @@ public final class ColumnsThenRows implements AnswerHandler {
    */
   @Override
   public Optional<StructType> onlyRows() {
-    return now() == columns && !columns.hasForbiddenNulls()
-        ? Optional.empty()
-        : Optional.of(types);
+    return now().isEmpty() && !hasForbiddenNulls() ? Optional.empty() : Optional.of(types);
   }
 
   @Override
   public Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {
-    return now().rows(piece);
+    return now().isPresent() ? rows.get().rows(piece) : ofColumns.of(piece);
   }
 
   @Override
   public Optional<String> ended() {
-    UdfAnswers answered = now();
-    underWay -= answered == columns ? 1 : 0;
-    return answered.ended();
+    return now().isPresent() ? rows.get().ended() : super.ended();
   }
 }

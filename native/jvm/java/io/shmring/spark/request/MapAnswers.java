@@ -101,7 +101,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
   }
 
   @Override
-  public Optional<String> answered(VectorSchemaRoot piece) {
+  public Optional<String> answered(VectorSchemaRoot piece, int[] batches) {
     if (piece.getRowCount() == 0) {
       return Optional.empty();
     }
@@ -177,7 +177,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
     }
 
     @Override
-    public Optional<String> answered(VectorSchemaRoot piece) {
+    public Optional<String> answered(VectorSchemaRoot piece, int[] batches) {
       isDeclared = isTyped && nulls.objection(piece.getFieldVectors()).isEmpty();
       return Optional.empty();
     }
@@ -261,7 +261,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
     }
 
     @Override
-    public void begun(int[] batches) {
+    public Optional<String> answered(VectorSchemaRoot piece, int[] batches) {
       this.batches = batches;
       left = new InternalRow[batches.length];
       for (int i = 0; i < batches.length; i++) {
@@ -271,6 +271,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
         }
         left[i] = last;
       }
+      return super.answered(piece, batches);
     }
 
     /**

@@ -111,17 +111,12 @@ public record Signature(
     Optional<String> objection(Schema got);
 
     /**
-     * Takes notice of a piece of an answer, before {@link #answered} is called with the piece.
+     * Takes a piece of the oldest request's answer; returns why the piece cannot be taken, or
+     * empty.
      *
      * @param batches number of rows of each of the function's batches in the piece
      */
-    default void begun(int[] batches) {}
-
-    /**
-     * Takes a piece of the oldest request's answer; returns why the piece cannot be taken, or
-     * empty.
-     */
-    default Optional<String> answered(VectorSchemaRoot piece) {
+    default Optional<String> answered(VectorSchemaRoot piece, int[] batches) {
       return Optional.empty();
     }
 

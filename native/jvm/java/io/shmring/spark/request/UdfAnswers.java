@@ -1,7 +1,5 @@
 package io.shmring.spark.request;
 
-import io.shmring.spark.columns.ColumnRows;
-import io.shmring.spark.columns.FlatColumn;
 import io.shmring.spark.request.ResultSchema.NullCheck;
 import io.shmring.spark.request.Signature.AnswerHandler;
 import io.shmring.spark.request.Signature.OfRows;
@@ -19,7 +17,6 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.expressions.codegen.GenerateUnsafeRowJoiner;
 import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowJoiner;
 import org.apache.spark.sql.execution.python.HybridRowQueue;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.util.TaskCompletionListener;
@@ -43,7 +40,7 @@ public abstract class UdfAnswers implements AnswerHandler {
    * @param lags whether the results of a request's rows may come only with the answers to later
    *     requests. The results still come in the order of the rows; the worker checks their number
    */
-  private UdfAnswers(StructType results, boolean isOfSidecar, boolean lags) {
+  UdfAnswers(StructType results, boolean isOfSidecar, boolean lags) {
     this.results = results;
     this.nulls = new NullCheck(results);
     this.lags = lags;
@@ -55,8 +52,13 @@ public abstract class UdfAnswers implements AnswerHandler {
     return due.element().part(answered - count, count);
   }
 
+  /** Returns whether a request waits for the end of its answer. False if results may lag. */
+  final boolean isUnderWay() {
+    return !due.isEmpty();
+  }
+
   @Override
-  public final void sent(Vectors vectors) {
+  public void sent(Vectors vectors) {
     if (!lags) {
       due.add(vectors);
     }
@@ -72,7 +74,7 @@ public abstract class UdfAnswers implements AnswerHandler {
   }
 
   @Override
-  public final Optional<String> answered(VectorSchemaRoot piece) {
+  public Optional<String> answered(VectorSchemaRoot piece, int[] batches) {
     if (lags) {
       return Optional.empty();
     }
@@ -90,7 +92,7 @@ public abstract class UdfAnswers implements AnswerHandler {
   }
 
   @Override
-  public final Optional<String> ended() {
+  public Optional<String> ended() {
     if (lags) {
       return Optional.empty();
     }
@@ -106,34 +108,6 @@ public abstract class UdfAnswers implements AnswerHandler {
     return String.format(
         "with another number of rows than a UDF must: expected %d, got %d",
         due.element().rows(), answered);
-  }
-
-  /**
-   * Joins results with input columns, which wait in the vectors that the arguments are sent from.
-   */
-  static final class OfColumns extends UdfAnswers {
-    private final int columns;
-    private final ColumnRows rows;
-
-    OfColumns(StructType rows, StructType results, boolean isOfSidecar) {
-      super(results, isOfSidecar, false);
-      this.columns = rows.size();
-      this.rows = new ColumnRows(joined(rows, results));
-    }
-
-    /**
-     * Returns the child's columns with the results beside them. The vectors that were sent may have
-     * computed arguments behind the child's columns; these arguments are left out.
-     */
-    @Override
-    public ColumnarBatch columns(VectorSchemaRoot results) {
-      return FlatColumn.batch(sentOf(results.getRowCount()), columns, results);
-    }
-
-    @Override
-    public Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {
-      return rows.of(piece);
-    }
   }
 
   /** Joins results with rows, or keys, which wait in a queue. */
@@ -203,15 +177,6 @@ public abstract class UdfAnswers implements AnswerHandler {
     public int kept() {
       return kept;
     }
-  }
-
-  /** Returns the types of rows that have results appended. */
-  static StructType joined(StructType rows, StructType results) {
-    StructType joined = rows;
-    for (StructField result : results.fields()) {
-      joined = joined.add(result);
-    }
-    return joined;
   }
 
   /** Returns the types of columns, named by their places because two columns may have one name. */
