@@ -60,23 +60,27 @@ public final class AnswerDecoder {
   }
 
   /**
-   * Decodes an answer in place: its vectors may read the message and the columns of `sent`. Release
-   * the message, and close or refill `sent`, only after you have closed the answer.
+   * Decodes an answer. The answer's vectors may read the columns of `sent`: close or refill `sent`
+   * only after you have closed the answer.
    *
    * @param head number of bytes before the IPC messages in the message
    * @param sent the request's columns; may be empty if the answer leaves out no column
+   * @param inPlace whether the vectors may also read the message, which you then release only after
+   *     you have closed the answer; else the answer's own columns are copied out of the message
    */
-  public VectorSchemaRoot map(Message message, int head, VectorSchemaRoot sent) {
-    return decode(message, head, sent, Optional.of(() -> {}));
-  }
-
-  /**
-   * Copies the answer's own columns out of the message and decodes them. Columns that the answer
-   * leaves out are not copied: their vectors read the columns of `sent`, so keep `sent` as for
-   * {@link #map}.
-   */
-  public VectorSchemaRoot copy(Message message, int head, VectorSchemaRoot sent) {
-    return decode(message, head, sent, Optional.empty());
+  public VectorSchemaRoot decode(
+      Message message, int head, VectorSchemaRoot sent, boolean inPlace) {
+    String what = "message " + message.id();
+    Optional<Runnable> whenUnused = inPlace ? Optional.of(() -> {}) : Optional.empty();
+    byte[] schema = readable(what, () -> schemaBytes(message, head));
+    if (!Arrays.equals(schema, last) && !isTaken(what, schema, sent.getSchema())) {
+      byte[] all = message.bytes();
+      InputStream stream = new ByteArrayInputStream(all, head, all.length - head);
+      return read(what, stream, all.length, sent);
+    }
+    long batch = (long) head + schema.length;
+    return whole(
+        readable(what, () -> decoder.orElseThrow().decode(message, batch, whenUnused)), sent);
   }
 
   /** Decodes an answer that came in parts and was put together in memory. */
@@ -120,17 +124,11 @@ public final class AnswerDecoder {
     return BatchDecoder.readable(what, "", decoding);
   }
 
-  private VectorSchemaRoot decode(
-      Message message, int head, VectorSchemaRoot sent, Optional<Runnable> whenUnused) {
-    String what = "message " + message.id();
-    Frame schema = readable(what, () -> Frame.at(message, head));
-    byte[] bytes = new byte[Math.toIntExact(schema.end() - head)];
-    message.copyTo(head, ByteBuffer.wrap(bytes));
-    if (!Arrays.equals(bytes, last) && !isTaken(what, bytes, sent.getSchema())) {
-      return read(what, RingSchema.stream(message, head), message.length(), sent);
-    }
-    return whole(
-        readable(what, () -> decoder.orElseThrow().decode(message, schema.end(), whenUnused)), sent);
+  /** Returns the schema in a message, as an IPC message. */
+  private static byte[] schemaBytes(Message message, int head) {
+    byte[] schema = new byte[Math.toIntExact(Frame.at(message, head).end() - head)];
+    message.copyTo(head, ByteBuffer.wrap(schema));
+    return schema;
   }
 
   /**

@@ -1,12 +1,10 @@
 package io.shmring.arrow;
 
-import io.shmring.Message;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
-import java.io.InputStream;
 import java.nio.channels.Channels;
 import java.util.List;
 import java.util.Optional;
@@ -54,12 +52,6 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
   static RingSchema of(byte[] bytes) throws IOException {
     Schema stored = parse(bytes);
     return new RingSchema(bytes, stored, plain(stored));
-  }
-
-  /** Returns a stream that reads a message from `offset` on. */
-  static InputStream stream(Message message, long offset) {
-    byte[] bytes = message.bytes();
-    return new ByteArrayInputStream(bytes, (int) offset, bytes.length - (int) offset);
   }
 
   static Schema parse(byte[] bytes) throws IOException {

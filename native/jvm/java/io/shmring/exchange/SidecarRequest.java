@@ -24,23 +24,28 @@ final class SidecarRequest {
       this.decoder = decoder;
     }
 
+    private void decode(boolean inPlace) {
+      VectorSchemaRoot columns = rows.batch().columns();
+      root = Optional.of(decoder.decode(lease.message(), SidecarHead.BYTES, columns, inPlace));
+    }
+
     boolean copy() {
       if (copied) {
         return false;
       }
-      root = Optional.of(decoder.copy(lease.message(), SidecarHead.BYTES, rows.batch().columns()));
+      decode(false);
       copied = true;
       lease.close();
       return true;
     }
 
     /**
-     * Returns the answer, which is decoded now. The caller closes the answer, or, if decoding fails,
-     * the request closes this piece.
+     * Decodes the answer, which the caller closes. If decoding fails, the request closes this
+     * piece.
      */
     Client.Answer answer() {
       if (root.isEmpty()) {
-        root = Optional.of(decoder.map(lease.message(), SidecarHead.BYTES, rows.batch().columns()));
+        decode(true);
       }
       return new Client.Answer(root.get(), this::close);
     }

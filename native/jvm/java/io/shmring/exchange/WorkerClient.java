@@ -3,6 +3,7 @@ package io.shmring.exchange;
 import io.shmring.Kind;
 import io.shmring.Lease;
 import io.shmring.Message;
+import io.shmring.Producer;
 import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.arrow.AnswerDecoder;
@@ -205,6 +206,47 @@ public final class WorkerClient implements Client {
     push();
   }
 
+  /**
+   * Sends the unsent requests, and then the end, as far as the ring has room. Returns whether all
+   * were sent.
+   */
+  private boolean push() {
+    try {
+      while (!ended && !unsent.isEmpty()) {
+        Rows rows = unsent.element();
+        EncodedBatch batch = rows.batch();
+        long all = batch.length();
+        int[] groups = rows.groups();
+        long count = Math.min(all - sent, rings.mostBytes() - WorkerHead.bytes(groups.length));
+        boolean isLast = sent + count == all;
+        int flags =
+            BATCH
+                | (rows.goesOn() ? GOES_ON : 0)
+                | (rows.side() == 1 ? RIGHT : 0)
+                | (isLast ? 0 : PART);
+        WorkerHead head =
+            new WorkerHead(stream, number - unsent.size(), all, flags, groups.length);
+        Producer to = rings.producer;
+        if (batch.push(to, head.pack(groups), sent, count, Kind.USER, Duration.ZERO).isEmpty()) {
+          return false;
+        }
+        sent = isLast ? 0 : sent + count;
+        if (isLast) {
+          unsent.remove();
+        }
+      }
+      if (inputEnds && !inputEnded && !ended) {
+        byte[] end = new WorkerHead(stream, number, 0, END, 0).pack(NO_GROUPS);
+        inputEnded = rings.producer.push(end, Duration.ZERO).isPresent();
+        return inputEnded;
+      }
+      return true;
+    } catch (InterruptedException error) {
+      interrupted = true;
+      return false;
+    }
+  }
+
   @Override
   public void endInput() {
     inputEnds = true;
@@ -226,6 +268,8 @@ public final class WorkerClient implements Client {
   public boolean isOver() {
     return over && waiting.isEmpty();
   }
+
+  // --- answers --------------------------------------------------------------------------------
 
   @Override
   public boolean isAnswered() {
@@ -302,9 +346,10 @@ public final class WorkerClient implements Client {
     }
     try {
       VectorSchemaRoot sent = refers ? waiting.element().batch().columns() : VectorSchemaRoot.of();
+      int head = WorkerHead.bytes(given.head.together);
       VectorSchemaRoot batch =
           given.lease.isPresent()
-              ? decoder.map(given.lease.get().message(), WorkerHead.bytes(given.head.together), sent)
+              ? decoder.decode(given.lease.get().message(), head, sent, true)
               : decoder.read(given.parts, sent);
       return new Answer(
           batch,
@@ -331,48 +376,6 @@ public final class WorkerClient implements Client {
     return rows;
   }
 
-  // --- rings ----------------------------------------------------------------------------------
-
-  /**
-   * Sends the unsent requests, and then the end, as far as the ring has room. Returns whether all
-   * were sent.
-   */
-  private boolean push() {
-    try {
-      while (!ended && !unsent.isEmpty()) {
-        Rows rows = unsent.element();
-        EncodedBatch batch = rows.batch();
-        long all = batch.length();
-        int[] groups = rows.groups();
-        long count = Math.min(all - sent, rings.mostBytes() - WorkerHead.bytes(groups.length));
-        boolean isLast = sent + count == all;
-        int flags =
-            BATCH
-                | (rows.goesOn() ? GOES_ON : 0)
-                | (rows.side() == 1 ? RIGHT : 0)
-                | (isLast ? 0 : PART);
-        WorkerHead head =
-            new WorkerHead(stream, number - unsent.size(), all, flags, groups.length);
-        if (batch.push(rings.producer, head.pack(groups), sent, count, Kind.USER, Duration.ZERO).isEmpty()) {
-          return false;
-        }
-        sent = isLast ? 0 : sent + count;
-        if (isLast) {
-          unsent.remove();
-        }
-      }
-      if (inputEnds && !inputEnded && !ended) {
-        byte[] end = new WorkerHead(stream, number, 0, END, 0).pack(NO_GROUPS);
-        inputEnded = rings.producer.push(end, Duration.ZERO).isPresent();
-        return inputEnded;
-      }
-      return true;
-    } catch (InterruptedException error) {
-      interrupted = true;
-      return false;
-    }
-  }
-
   /**
    * Takes a message. Does nothing and returns true if a batch that was received, or the end, is
    * still to be given out. Returns false if no message came in time.
@@ -390,14 +393,13 @@ public final class WorkerClient implements Client {
     if (taken.isEmpty()) {
       return false;
     }
-    Lease lease = taken.get();
+    boolean kept = false;
     try {
-      if (!accept(lease)) {
-        lease.close();
+      kept = accept(taken.get());
+    } finally {
+      if (!kept) {
+        taken.get().close();
       }
-    } catch (RuntimeException error) {
-      lease.close();
-      throw error;
     }
     return true;
   }

@@ -4,6 +4,7 @@ import static java.nio.file.StandardOpenOption.READ;
 import static java.nio.file.StandardOpenOption.WRITE;
 
 import io.shmring.arrow.EncodedBatch;
+import io.shmring.exchange.Client;
 import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Signature.OfRows;
@@ -150,10 +151,12 @@ public record CollectTask<T>(
         input.fill(vectors.writer(), most);
         input.cut();
         vectors.finish();
-        try (EncodedBatch batch = vectors.encoded()) {
-          part.add(batch);
+        Client.Rows rows = vectors.request(0);
+        try {
+          part.add(rows.batch());
+        } finally {
+          rows.close();
         }
-        vectors.leave();
       }
       return part.result();
     }

@@ -128,15 +128,11 @@ final class Vectors {
    * @param atATime number of rows that the function gets as one batch; 0 for all rows
    */
   Client.Rows request(int atATime) {
-    return new Client.Rows(encoded(), atATime, pool.side, groups(), goesOn, this::leave);
-  }
-
-  /** Returns the sent columns as a message; close it before {@link #leave} is called. */
-  EncodedBatch encoded() {
     List<FieldVector> columns = pool.places.stream().map(root::getVector).toList();
     List<Field> fields = columns.stream().map(FieldVector::getField).toList();
-    return new EncodedBatch(
-        new VectorSchemaRoot(fields, columns, rows()), pool.schemaBytes, inputRows);
+    VectorSchemaRoot sent = new VectorSchemaRoot(fields, columns, rows());
+    EncodedBatch batch = new EncodedBatch(sent, pool.schemaBytes, inputRows);
+    return new Client.Rows(batch, atATime, pool.side, groups(), goesOn, this::leave);
   }
 
   /** Returns a slice of the rows, valid until the next call or the vectors' return. */
