@@ -35,9 +35,9 @@ from shmring.errors import (
 SHM_FOLDER = "/dev/shm"
 _PREFIX = "shmring."
 REPLIES = "reply."  # prefix, before a sidecar's name, of the rings with the sidecar's answers
-# Estimated bytes of a ring's file besides the slots and the schema: the header, the cursors of the
-# branches and 128 seats take 192 KiB (see docs/layout.md); with 248 seats, they take 344 KiB.
-RING_OVERHEAD = 256 * 1024
+# Bytes of a ring's file besides the slots and the schema: the header, the cursors of the branches
+# and the seats of the most participants that a ring may have, 248 (see docs/layout.md).
+RING_OVERHEAD = 344 * 1024
 PARKED = "parked."  # prefix, before a sidecar's name, of rings with requests moved out of its ring
 WORKERS = "worker."  # prefix of the rings of Spark's Python workers, while they have names
 REQUESTS = "sidecar."  # prefix, before a sidecar's name, of the ring with the sidecar's requests
