@@ -104,7 +104,8 @@ def subject(finding: Finding) -> str:
 def exporter(port: int, address: str, interval: float, age: float, foreign: bool) -> None:
     """Give Prometheus metrics of all rings and sidecars of this host, until Ctrl-C or SIGTERM.
 
-    The exporter joins no ring. Its counters start with the processes that run when it starts.
+    The exporter joins no ring. It adds up the counters of all participants that it finds when it
+    starts or later: participants that left before the start are not counted.
     """
     need("prometheus_client", "the exporter", "prometheus")
     from prometheus_client import CollectorRegistry

@@ -16,7 +16,8 @@ from shmring.ring.names import WORKERS
 
 # CHANGE: edit this for a new version of Spark
 _WORKER = b"\0pyspark.worker\0"  # part of a daemon's command line, which its workers keep
-_EXTENSION = "/_shmring."  # part of the path of the extension, which Spark's own workers lack
+# Part of the path of shmring's extension module, which workers of Spark's own daemon do not load.
+_EXTENSION = "/_shmring."
 # Fields of a line of maps: address range, rights, offset, device, inode, path.
 _MAPPED = re.compile(
     rf"(\w+)-(\w+) \S+ (\w+) \S+ (\d+) .*{re.escape(WORKERS)}\d+-[\w-]+\.(?:requests|answers)\b"

@@ -77,9 +77,11 @@ class _Mapping:
 
 
 class _Files:
-    """The files of one result while it is collected: one on Spark's disk, the others in memory.
+    """Holds one result's files while Spark collects the result: one on disk, the others in memory.
 
-    Takes the place of Spark's reader of the socket, too.
+    Spark's code uses an object of this class in place of its ArrowCollectSerializer. So
+    :meth:`load_stream` reads Spark's socket, which tells in which file and at which offset the
+    batches of each task are, and yields all batches in the order of the rows.
     """
 
     def __init__(self, folder: str, *, is_copied: bool) -> None:
@@ -97,7 +99,12 @@ class _Files:
                 self._open.append(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
 
     def links(self) -> str:
-        """Return the files' links, as DriverCollect.serve takes them in Java."""
+        """Return each file's symbolic link in /proc, and the link's target, for Java's tasks.
+
+        A task opens a link only if the link has this target, because the same path may lead to
+        another file on another host, or after this process has closed the file. A link and its
+        target are separated by a space, files by zero characters (see DriverCollect.serve).
+        """
         paths = [f"/proc/{os.getpid()}/fd/{number}" for number in self._open]
         return "\0".join([f"{path} {os.readlink(path)}" for path in paths])
 
@@ -178,11 +185,14 @@ def _words(file: str | Path) -> dict[str, str]:
     return dict(line.split()[:2] for line in Path(file).read_text().splitlines())
 
 
-# Look the class up once: each time would take as long as calling its method.
+# Look the class up only once, because a look-up takes as long as a call of the class's method.
 @functools.lru_cache(maxsize=1)
 def _collects(jvm: Any) -> Callable[[Any], Any]:
-    """Return DriverCollect.of; a function that returns None if the JVM lacks shmring's jar, or
-    Spark lacks what the class needs."""
+    """Return the method DriverCollect.of.
+
+    If the JVM lacks shmring's jar, or Spark lacks a member that DriverCollect needs, return a
+    function that always returns None, which leaves each result to Spark.
+    """
     with suppress(_protocol.Py4JError):
         if _gateway.JavaClass(LINKS, jvm._gateway_client).collectsResults():
             return _gateway.JavaClass(_CLASS, jvm._gateway_client).of

@@ -36,7 +36,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Handles answers of a sidecar's function, whose columns replace the columns that were sent. */
+/** Handles answers of a sidecar's function. Their columns replace the columns that were sent. */
 public class MapAnswers implements AnswerHandler, OfRows {
   private final String method;
   private final ColumnMapping mapping;
@@ -124,14 +124,14 @@ public class MapAnswers implements AnswerHandler, OfRows {
   public record Declared(int evalType, DataType type) {}
 
   /**
-   * Handles answers of Spark's own Python functions. As in Spark, the answers' types are compared
-   * with the declared types only if the session asks for it (validateSchema). Otherwise a wrong
-   * type fails, if at all, when Spark reads a value.
+   * Handles answers of Spark's own Python functions. As in Spark, answers of other types than the
+   * declared ones are refused only if the session asks for it (validateSchema). Otherwise a wrong
+   * type fails, if at all, when Spark reads a value, or at once if Spark knows no such type.
    */
   public static class OfPython extends MapAnswers {
     private final Optional<Declared> declared;
     private boolean isTyped; // whether the current answers have the declared types
-    // Whether the piece is typed, and has nulls only in nullable columns.
+    // Whether the piece has the declared types, and nulls only in nullable columns.
     private boolean isDeclared;
 
     /**
@@ -183,8 +183,9 @@ public class MapAnswers implements AnswerHandler, OfRows {
     }
 
     /**
-     * Lets rows be made of a piece that is not as declared, because Spark makes rows of all pieces
-     * and raises where it cannot read a value, even if no operator above needs that value.
+     * Returns the output's types if the piece has other types than declared, or forbidden nulls: the
+     * task then makes rows of the piece. Spark makes rows of every piece, and so raises at a value
+     * that it cannot read, even if no operator above needs the value.
      */
     @Override
     public Optional<StructType> onlyRows() {
@@ -192,8 +193,8 @@ public class MapAnswers implements AnswerHandler, OfRows {
     }
 
     /**
-     * Returns the columns with the declared types. If the piece has other types, reads it as Spark
-     * does, with Spark's errors.
+     * Returns the piece's columns. If the piece has other types than declared, or forbidden nulls,
+     * its columns are read by Spark's classes, with Spark's errors.
      */
     @Override
     public ColumnarBatch columns(VectorSchemaRoot piece) {
@@ -211,9 +212,10 @@ public class MapAnswers implements AnswerHandler, OfRows {
   }
 
   /**
-   * Handles answers of a UDTF, which gets computed arguments. As in Spark's own node, the result
-   * rows of each batch are joined with the next waiting input row or, if none waits, with the last
-   * input row.
+   * Handles answers of a UDTF. The task sends the values of the UDTF's arguments, and keeps the
+   * input rows in a queue. As in Spark's own node, each batch that the UDTF returns takes the next
+   * input row from the queue, or the last input row again if the queue is empty. All rows of the
+   * batch are joined with that input row.
    */
   public static final class OfUdtf extends OfPython {
     private final UnsafeProjection kept;

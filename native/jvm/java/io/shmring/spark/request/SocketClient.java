@@ -37,8 +37,8 @@ import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
  * Sends batches to a Python worker over its socket, as Spark's own runners do, if no rings can be
- * made. While the task waits for an answer, Spark asks for the next batch whenever the worker takes
- * more.
+ * made. While the task waits for an answer, Spark's runner asks for the next batch each time the
+ * worker can take more data.
  */
 final class SocketClient implements Client {
   private final PythonCall call;
@@ -229,7 +229,10 @@ final class SocketClient implements Client {
     return Optional.empty();
   }
 
-  /** Returns the answer's columns; empty if it has none and no rows. */
+  /**
+   * Returns the answer's columns. Returns empty if the answer has neither columns nor rows: the
+   * worker then sends a column of type null, not a struct.
+   */
   private Optional<VectorSchemaRoot> columns(VectorSchemaRoot batch) {
     VectorSchemaRoot columns = batch;
     if (call.kind().givesStruct()) {
