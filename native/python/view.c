@@ -48,8 +48,9 @@ static struct view *view_make(struct state *state, PyObject *owner, struct handl
 	return view;
 }
 
-/* Returns a memoryview of [data, data + nbytes). `owner` lives until the last buffer over it is gone, and
- * `pinned`, which is the owner or a handle below it, stays pinned. */
+/* Returns a memoryview of [data, data + nbytes). While the memoryview, or an array made from the memoryview, is in
+ * use, `owner` is not freed, and the handle `pinned` has a pin: so a lease is not released, and a ring stays open.
+ * `pinned` is `owner` itself, or the ring that `owner` uses. */
 PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
 		   bool readonly)
 {
@@ -60,10 +61,10 @@ PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, 
 	return memory;
 }
 
-/* Lends a memoryview of a leased message to a loop, until views_take_back() releases the memoryview. To find it
- * then, a weak reference would do, but making one costs as much as the rest of an iteration. So the iterator first
- * keeps a strong reference, in `turn`, for two iterations. By then the loop's variable has usually dropped the
- * memoryview, and no weak reference is needed. */
+/* Lends a memoryview of a leased message to a loop, until views_take_back() releases the memoryview.
+ * views_take_back() could find every memoryview by a weak reference, but making a weak reference costs as much as
+ * the rest of an iteration. So the iterator first keeps a strong reference, in `turn`, for two iterations. By then
+ * the loop's variable has usually dropped the memoryview, and no weak reference is needed. */
 PyObject *view_lend(struct state *state, struct lease *lease, const struct shmring_message *message,
 		    struct view **turn)
 {
@@ -107,7 +108,7 @@ void view_settle(struct view **turn)
 	Py_DECREF((PyObject *)view);
 }
 
-/* Releases a memoryview, unless there is a buffer over it, e.g. of a numpy array. */
+/* Releases a memoryview, unless an object still uses its memory, e.g. a numpy array. */
 static void take_back(const struct view *view)
 {
 	PyObject *memory = view->memory ? Py_NewRef(view->memory)

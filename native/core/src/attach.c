@@ -24,7 +24,7 @@ static int open_for_locks(shmring *r, const char *path, int how, int mapped_fd)
 }
 
 #ifndef MADV_WIPEONFORK
-#define MADV_WIPEONFORK 18 /* Linux 4.14 */
+#define MADV_WIPEONFORK 18 /* since Linux 4.14 */
 #endif
 
 /* Allocates a handle. Its first word, `owned`, is the last word of a page that the kernel wipes in every child,
@@ -43,7 +43,7 @@ static shmring *ring_new(void)
 	if (madvise(start, page, MADV_WIPEONFORK) == 0)
 		r->owned = 1;
 	else
-		r->owner = getpid(); /* the kernel cannot wipe pages in children: is_owned() compares ids */
+		r->owner = getpid(); /* if the kernel cannot wipe pages, is_owned() compares process ids */
 	return r;
 }
 
@@ -54,7 +54,9 @@ static void ring_free(shmring *r)
 	munmap((uint8_t *)r + sizeof r->owned - page, page + sizeof *r);
 }
 
-/* Copies the entries of held messages, unless the ring is too large. */
+/* Copies the control entries of the messages that a branch still needs, because stat and the table read them; in a
+ * ring without a branch, the entries of all messages. If they take more memory than copy_range() allows, leaves
+ * zeros in their place. */
 static int copy_entries(shmring *r, int fd)
 {
 	uint64_t active = load_relaxed(&r->cursors->graph.active);
@@ -114,7 +116,8 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 	}
 	if (!status) {
 		/* The file is opened for locks after the mapping. Other code of this process may have closed `fd`
-		 * before the mapping, and opened another file with its number: open_for_locks() notices that. */
+		 * before the mapping, and opened another file that got the same number. open_for_locks() notices
+		 * that: the two files differ. */
 		status = open_for_locks(r, path, how, fd);
 		if (status)
 			munmap(r->base, r->mapped_bytes);
@@ -190,15 +193,15 @@ void shmring_close(shmring *r)
 	if (!r)
 		return;
 	if (is_owned(r)) {
-		/* A seat that a producer or a consumer still uses (a lent seat) is abandoned below, with their
-		 * other seats. */
+		/* Gives the handle's own seat back, unless the seat is lent: then a producer or a consumer that
+		 * was not closed still uses the seat, and the loop below abandons it. */
 		if (load_relaxed(&r->seat) != NOBODY && !r->lent && admin_enter_to_leave(r) == SHMRING_OK) {
 			seat_give_back(r, load_relaxed(&r->seat));
 			admin_leave(r);
 		}
 		store_relaxed(&r->seat, NOBODY);
-		for (uint32_t i = 0; i < r->seat_count;
-		     i++) /* abandons the seats of producers and consumers that are still open */
+		/* Abandons the seats of producers and consumers that are still open. */
+		for (uint32_t i = 0; i < r->seat_count; i++)
 			seat_abandon(r, i);
 		lock_file_drop(r->seatless);
 		lock_file_close(r->locks);

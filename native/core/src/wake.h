@@ -17,8 +17,8 @@ bool has_consumers(const struct branch *branch);
 bool has_work(const shmring *ring, const struct branch *branch);
 void pass_wake_up_on(shmring_consumer *consumer);
 
-/* Called after a publication. A sleeper announces itself, passes a heavy barrier
- * and checks once more (waiter.c): one of the two sees the other. */
+/* Called after a publication. A consumer that goes to sleep announces itself, passes a heavy barrier
+ * and checks once more (waiter.c). So the producer sees the announcement, or the consumer sees the message. */
 static inline void wake_readers(shmring *ring, bool asymmetric)
 {
 	light_barrier(asymmetric);
@@ -26,9 +26,10 @@ static inline void wake_readers(shmring *ring, bool asymmetric)
 		wake_roots(ring);
 }
 
-/* Called after a reader has raised its hold to `low`: wakes producers and the branch's
- * followers if they wait for this release. wake_producers_for() reads `taken` after the
- * barrier: a take that has just moved `taken` wakes nobody, and relies on this release. */
+/* Called after a consumer has raised its hold to `low`: wakes producers and the branch's followers if they
+ * wait for this release. A sleeping producer may need both this hold and the branch's position (`taken`) to
+ * move. A take moves the position but wakes no producer, so the last release has to see all takes before it:
+ * therefore wake_producers_for() reads `taken` after the barrier. */
 static inline void wake_after_release(shmring *ring, const struct branch *branch, uint64_t low)
 {
 	uint64_t followers;

@@ -60,8 +60,8 @@ class _Jam:
 
         Raises
         ------
-        TooManyLeases : for _JAMMED_SLICES slices, producers found no room, and the reader released
-            no batch that they need
+        TooManyLeases : in each of _JAMMED_SLICES slices in a row, producers found no room, and the
+            reader kept the ring's oldest message
         """
         hold = self._consumer.hold
         # No jam exists if the reader holds no batch, or if another participant holds an older
@@ -84,7 +84,7 @@ class _Jam:
 
 
 class _Batches(AsyncIterator[pa.RecordBatch]):
-    """The batches of a reader, in an event loop."""
+    """Iterates over a reader's batches in an event loop."""
 
     def __init__(self, following: Callable[[], Awaitable[pa.RecordBatch]]) -> None:
         self._following = following
@@ -186,7 +186,13 @@ class ArrowReader(Closing):
         return self._read(ends_of(self._consumer), timeout)
 
     def _read(self, ends: int, timeout: float | None) -> pa.RecordBatch:
-        """Read a batch (see read); `ends` is the consumer's ends_of() when the call began."""
+        """Read a batch, as read() does.
+
+        Parameters
+        ----------
+        ends : number of ends of the stream that the consumer had seen when the call or loop began;
+            if another thread has seen one since, the call raises EndOfStream
+        """
         if self._peeked is not None:
             batch, self._peeked = self._peeked, None
             return batch

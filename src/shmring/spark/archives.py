@@ -31,7 +31,10 @@ class _Installed(SourceLoader):
         return self._archived
 
     def path_stats(self, path: str) -> dict[str, float]:
-        """Return the installed file's time and size, which its bytecode must have recorded."""
+        """Return the installed file's time and size.
+
+        Python uses the file's bytecode only if the bytecode has recorded the same time and size.
+        """
         del path
         stat = self._installed.stat()
         return {"mtime": stat.st_mtime, "size": stat.st_size}
@@ -46,8 +49,8 @@ class _Installed(SourceLoader):
 class _Archive(zipimporter):
     """Imports an archive's modules from installed bytecode.
 
-    Both methods are replaced, because the base class compiles a module even to return its file
-    name.
+    Both get_filename() and get_code() are replaced, because the base class compiles a module even
+    to return its file name.
     """
 
     def get_filename(self, fullname: str) -> str:

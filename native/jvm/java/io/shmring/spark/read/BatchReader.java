@@ -206,8 +206,9 @@ final class BatchReader extends RingReader<ColumnarBatch> {
    * @throws IllegalStateException if some of this read's messages were released before
    */
   private void takeTurn() {
-    // The lock is closed after the consumer. So the next attempt gets the lock when the consumer
-    // has released its last messages, and isIncomplete() notices these messages.
+    // The task closes the lock after the consumer, because it closes first what was opened last. So
+    // when the next attempt gets the lock, this attempt's consumer has released its last messages,
+    // and the next attempt's isIncomplete() notices these messages.
     closedAtEnd(awaitTurn());
     if (isIncomplete()) {
       String timedOut = TIMED_OUT.get(partition.read());
@@ -262,8 +263,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   }
 
   /**
-   * Returns whether an earlier stage, of this plan or of another one, has begun this read. If so,
-   * the read has had more attempts than the task of this stage.
+   * Returns whether an earlier stage, of this plan or of another one, has begun this read: true if
+   * the number of the read's attempts is greater than the number of attempts of this stage's task.
    */
   private boolean isRunAgain() {
     return partition.launch() > task.attemptNumber() + 1;

@@ -72,7 +72,8 @@ final class PythonRun implements WorkerClient.Control {
   private static final CountDownLatch NO_START = new CountDownLatch(0);
   private static final Logger LOG = LoggerFactory.getLogger(PythonRun.class);
   private static final String SPARKS_DAEMON = "pyspark.daemon";
-  // Words of an error that exchange.py raises.
+  // Text by which begin() recognizes the error of a worker that cannot attach to its rings. The
+  // batches then go over the socket. exchange.py raises an error with the same text.
   private static final String CANNOT_ATTACH = "a worker cannot attach to its rings";
   private static final AtomicLong STREAMS = new AtomicLong();
 
@@ -130,7 +131,8 @@ final class PythonRun implements WorkerClient.Control {
    * Start of a worker by another thread.
    *
    * @param over counted down when the start has succeeded or failed
-   * @param isOwn whether the start uses this task's context; the task must not end before the start
+   * @param isOwn whether this task began the start. The start then uses the task's context, so the
+   *     task must not end until the start is over.
    */
   record Start(CountDownLatch over, boolean isOwn) {
     static final Start NONE = new Start(NO_START, false);
@@ -248,11 +250,12 @@ final class PythonRun implements WorkerClient.Control {
   @Override
   public boolean isHeard() {
     try {
-      // Clear the key: isReadable() would otherwise tell the state at an earlier call.
+      // Clear the key: isReadable() would otherwise return the state at an earlier call.
       worker.selector().selectedKeys().clear();
       return socket.available() > 0
           || worker.selector().selectNow() > 0 && worker.selectionKey().isReadable();
-    } catch (IOException | RuntimeException error) { // closed socket: a read raises the cause
+    } catch (IOException | RuntimeException error) {
+      // The socket is closed. The caller then calls end(), which throws the worker's error.
       return true;
     }
   }
