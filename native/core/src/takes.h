@@ -1,5 +1,5 @@
-/* Functions that read and change what takes record: the ranges of a seat, its hold, and `taken`, the position of a
- * branch. */
+/* Functions that read and change the records of takes: the ranges and the hold of a seat, and `taken`, the
+ * position of a branch. */
 #ifndef SHMRING_TAKES_H
 #define SHMRING_TAKES_H
 
@@ -9,7 +9,7 @@
  * use this one result, because a stray write may change the seat meanwhile. */
 struct destination {
 	uint32_t seat; /* seat that gets the lease; NOBODY: no seat has room */
-	uint32_t entry; /* number of the range in that seat */
+	uint32_t entry; /* index of a range in the seat */
 	uint32_t before; /* how often the lease's messages were delivered before */
 	enum { GROW_DOWN, GROW_UP, NEW_RANGE, NEW_ORPHAN } how;
 };
@@ -40,7 +40,8 @@ void consumer_raise_hold(shmring_consumer *consumer);
 uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t);
 uint64_t consumer_stake(shmring_consumer *consumer, uint64_t at);
 int consumer_overrun(shmring_consumer *consumer, uint64_t first, uint64_t end);
-void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch *branch); /* the owner is dead */
+/* Finishes or undoes what the dead owner of a seat had begun: a take, or a move of a lease between two seats. */
+void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch *branch);
 
 /* Moves `taken` from `seen` to (end, this consumer). Returns false if another consumer has moved `taken` since
  * this consumer read `seen`. */

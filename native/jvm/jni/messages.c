@@ -97,7 +97,7 @@ static void array_copy(JNIEnv *env, jbyteArray from, jint length, void *to)
 	}
 }
 
-/* Pushes one message of several slots. */
+/* Pushes one message of several slots, from an array in Java's heap. */
 NATIVE(jlong, pushLarge, jlong ring, jlong producer, jbyteArray data, jint kind)
 {
 	jsize length = (*env)->GetArrayLength(env, data);
@@ -234,13 +234,15 @@ static int describe_message(const shmring *ring, uint64_t *at, uint64_t end, str
 	return status;
 }
 
-/* Result of a take in memory that Lease.java and Drain.java read; one thread uses it at a time. */
+/* Result of a take. Lease.java and Drain.java read it in place; one thread uses it at a time. */
 struct taken {
 	uint64_t first;
 	uint64_t end;
 	uint64_t messages;
 	uint64_t redelivered;
-	uint64_t read; /* sequence after the described messages; `end` if no damage cut the description short */
+	/* Sequence up to which Drain.java releases: the end of the lease, or the end of the last described
+	 * message if a damaged message follows. take() says what `read` is if the first message is damaged. */
+	uint64_t read;
 	struct described described[];
 };
 
@@ -262,7 +264,7 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 	*taken = (struct taken){
 	    .first = lease.first, .end = lease.end, .messages = lease.messages, .redelivered = lease.redelivered};
 	at = taken->read = lease.first;
-	if ((uint32_t)room > lease.messages) /* damaged slots may look like more messages than were taken */
+	if ((uint32_t)room > lease.messages) /* a damaged lease may seem to have more messages than were taken */
 		room = (jint)lease.messages;
 	while (count < room &&
 	       (status = describe_message(ring, &at, lease.end, &taken->described[count])) == SHMRING_OK) {
@@ -273,7 +275,8 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 		taken->read = lease.end;
 	else if (count == 0)
 		taken->read = at > lease.first ? at : lease.end;
-	if (count == 0 && status == SHMRING_UNAVAILABLE) { /* damaged after the take: all slots look aborted */
+	/* Release slots that all look aborted: a stray write has damaged the messages after the take. */
+	if (count == 0 && status == SHMRING_UNAVAILABLE) {
 		(void)shmring_release(from_handle(consumer), lease.first, lease.end);
 		return status;
 	}

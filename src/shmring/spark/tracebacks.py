@@ -1,4 +1,4 @@
-"""Hides shmring's frames from users' errors and logs, if its functions replace those of Spark."""
+"""Hides the frames of shmring's functions, which replace Spark's, in users' errors and logs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ _OURS = "shmring.spark"
 def leave_out_of_errors(*functions: Any) -> None:
     """Let users' errors show no frames of the given functions and classes, which replace Spark's.
 
-    Spark leaves out the frames of its own files, so these functions get a file name in its folder.
+    Spark leaves out the frames of files in its own folder, so the given functions get the name of a
+    file in that folder.
     """
     for each in functions:
-        function = getattr(each, "__func__", each)  # the function of a class or static method
+        function = getattr(each, "__func__", each)  # unwrap a class method or static method
         if not str(getattr(function, "__module__", "")).startswith(_OURS):
-            continue  # a name that the module imports from elsewhere
+            continue  # not shmring's own, for example an import
         if isinstance(function, FunctionType):
             function.__code__ = _seeming_sparks(function.__code__)
         elif isinstance(function, type):
@@ -33,9 +34,9 @@ def leave_out_of_errors(*functions: Any) -> None:
 
 
 def _seeming_sparks(code: CodeType) -> CodeType:
-    """Return a copy of code that seems to come from a file in Spark's folder.
+    """Return a copy of the code, with the name of a file in Spark's folder as its file name.
 
-    Python still finds the source lines for a traceback, by the module's name.
+    That file does not exist, but Python finds the source lines of a traceback by the module's name.
     """
     inner = (_seeming_sparks(c) if isinstance(c, CodeType) else c for c in code.co_consts)
     name = Path(worker.__file__).parent / "shmring" / Path(code.co_filename).name
@@ -44,10 +45,11 @@ def _seeming_sparks(code: CodeType) -> CodeType:
 
 # CHANGE: edit this for a new version of Spark
 def leave_out_of_logs() -> None:
-    """Let a record of a user's log name the user's function, or class, that has written it.
+    """Let Spark's record of a user's output name the user's function, not a function of shmring.
 
-    Spark names the outermost function that was called from Spark's code. Without this change, that
-    would be a function of shmring.
+    When a function prints or logs, Spark searches the stack for the outermost function that Spark's
+    code called, and records its name (and its class, if the function is a method). This change
+    makes the search pass over shmring's frames.
     """
     context = copied(worker_io.context_provider, {"inspect": _Stack})
     named: Any = worker
@@ -55,14 +57,14 @@ def leave_out_of_logs() -> None:
 
 
 class _Stack:
-    """The stack as Spark looks through it: a frame, and the frames that called this one."""
+    """Wraps a frame for Spark, so that f_back passes over the frames of shmring.spark."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
 
     @staticmethod
     def currentframe() -> _Stack | None:
-        """Return the caller's frame; Spark calls this instead of inspect.currentframe()."""
+        """Return the caller's frame; Spark calls this method instead of inspect.currentframe()."""
         return _Stack(inspect.currentframe()).f_back
 
     def __getattr__(self, name: str) -> Any:
@@ -70,7 +72,7 @@ class _Stack:
 
     @property
     def f_back(self) -> _Stack | None:
-        """The next frame that is not of this package."""
+        """The nearest calling frame outside of shmring.spark; None if there is none."""
         frame = self._frame.f_back
         while frame is not None and str(frame.f_globals.get("__package__")).startswith(_OURS):
             frame = frame.f_back

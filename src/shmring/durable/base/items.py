@@ -31,7 +31,7 @@ class Readable(Protocol):
 
 
 def _item_bytes(data: Buffer) -> bytes:
-    """Return an item's bytes; a copy, if they may change."""
+    """Return an item's bytes; a copy, if the caller may change the item later."""
     # Use a memoryview: bytes(7) would return seven zeros.
     try:
         view = memoryview(data)
@@ -101,14 +101,14 @@ class Packing:
         return count
 
     def joined(self, other: Packing) -> Packing:
-        """Return the items of this and of another Packing; both are settled."""
+        """Return the items of this and of another Packing; both must be settled."""
         both = Packing()
         both.parts, both.table = self.parts + other.parts, self.table + other.table
         both.count, both.nbytes = self.count + other.count, self.nbytes + other.nbytes
         return both
 
     def settle(self) -> None:
-        """Complete parts and table."""
+        """Pack the items that add() has collected into `parts` and `table`."""
         if self._loose:
             parts, table = pack(self._loose)
             self.parts += parts
@@ -177,7 +177,11 @@ class ReadAhead:
         return unpack(into, self._block, self._start, extents, begin, end)
 
     def _read(self, source: Readable, extents: bytearray, begin: int, end: int) -> bytes | None:
-        """Read a block that begins with an item; a long item is read alone and returned."""
+        """Return the first item if it is long; otherwise read a block that begins with this item.
+
+        The result is None if a block was read. It is also None if a long item does not match its
+        checksum; the block is then empty.
+        """
         offset, length, crc = EXTENT.unpack_from(extents, begin * EXTENT.size)
         if length > _AHEAD_BYTES // 4:
             data = source.read(length, offset)

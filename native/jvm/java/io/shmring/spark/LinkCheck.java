@@ -35,17 +35,26 @@ public final class LinkCheck {
   private static final String CLASS_FILE = ".class";
   private static final String OURS = "io/shmring/spark/";
 
-  /** Packages of the nodes over rings. */
+  /**
+   * Packages of the plan nodes that run functions over rings. Some of these nodes also write the
+   * batches of collected results.
+   */
   private static final List<String> FUNCTIONS = List.of("columns/", "functions/", "request/");
 
-  /** Packages that collect results, besides those of the nodes, which write the batches. */
+  /** Packages that the collection of results needs in addition to FUNCTIONS. */
   private static final List<String> RESULTS = List.of("driver/");
 
-  /** Members found to be lacking, by packages: each session asks, and looking takes 60 ms. */
+  /**
+   * The first member that Spark lacks, for each list of packages; empty if Spark lacks none. The
+   * map saves a search of 60 ms in each further session.
+   */
   private static final Map<List<String>, Optional<String>> FOUND = new ConcurrentHashMap<>();
 
   // CHANGE: edit this for a new version of Spark
-  /** A method of Spark that the nodes override; listed here because no class file refers to it. */
+  /**
+   * A method of Spark that PythonRun overrides; listed here because no class file of shmring refers
+   * to the method of Spark's class.
+   */
   private static final Member REPLACED =
       new Member(
           SPARK + "api/python/BasePythonRunner",
@@ -152,7 +161,8 @@ public final class LinkCheck {
   }
 
   /**
-   * Finds a member as the JVM links it. Reflection would load the types of all other members too.
+   * Finds a member like the JVM when it links a class. Reflection would load the types of all other
+   * members, too.
    */
   private static void find(Member member, Class<?> owner, ClassLoader loader)
       throws ReflectiveOperationException {
@@ -199,7 +209,7 @@ public final class LinkCheck {
   private static void addMembers(DataInputStream bytes, Set<Member> used) throws IOException {
     bytes.skipNBytes(8); // magic and version
     int count = bytes.readUnsignedShort();
-    Object[] pool = new Object[count]; // a text, or the indices of other constants
+    Object[] pool = new Object[count]; // each constant: its text, or the indices of other constants
     int[] tags = new int[count];
     for (int i = 1; i < count; i++) {
       tags[i] = bytes.readUnsignedByte();

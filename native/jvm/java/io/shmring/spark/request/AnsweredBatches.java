@@ -61,8 +61,9 @@ public final class AnsweredBatches implements AutoCloseable {
   private Optional<Client> client = Optional.empty();
   private Runnable leaving = () -> {}; // closes the client, or keeps it for the next task
   private Batches batches;
-  // Start of a Python worker, by this task or another one. The task waits for the start before it
-  // asks for a worker. If this task began the start, the task also waits for it before it ends.
+  // Start of the first Python worker for this function's environment. The task waits for the start
+  // before the task asks for a worker. If the start uses this task's context, the task also waits
+  // before it frees its memory. A killed task waits in neither case.
   private PythonRun.Start starting = PythonRun.Start.NONE;
   private Optional<Answer> answer = Optional.empty();
   private Optional<ColumnarBatch> columns = Optional.empty(); // columns of the current piece
@@ -98,7 +99,7 @@ public final class AnsweredBatches implements AutoCloseable {
       }
       leaveAnswer();
       if (call instanceof PythonCall) {
-        context.killTaskIfInterrupted(); // Spark checks between its own batches, too
+        context.killTaskIfInterrupted(); // Spark's runner also checks before each batch
       }
       Object above = FILE.getThreadLocalValue();
       fileBelow.ifPresent(FILE::setThreadLocalValue);
@@ -187,9 +188,11 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /**
-   * Restores this thread's record of the current file, which the operators above read by
-   * `input_file_name`: the child sets the record while it reads, and drops it at its end. Spark's
-   * own runner of Python functions restores the record, too.
+   * Gives this thread's record of the current file back the value that it had before the child
+   * read, and keeps the child's value for the child's next read. The operators above the function
+   * read the record by `input_file_name`, but the child changes it.
+   *
+   * @param above the record's value before the child read
    */
   private void restoreFile(Object above) {
     Object below = FILE.getThreadLocalValue();
@@ -207,8 +210,8 @@ public final class AnsweredBatches implements AutoCloseable {
   // --- the process that answers ----------------------------------------------------------------
 
   /**
-   * Opens the input, and asks for a client. Returns false if the task needs none: it has no rows,
-   * and the function is not called with nothing.
+   * Opens the input, and gets a client. Returns false without a client if the input has no rows and
+   * the function is not called in that case.
    */
   private boolean begin() throws InterruptedException {
     if (call instanceof PythonCall python) {
@@ -225,7 +228,7 @@ public final class AnsweredBatches implements AutoCloseable {
     return true;
   }
 
-  /** Refuses a limit of rows together with one of bytes for a function's results, like Spark. */
+  /** Throws, like Spark, if the function's results have a limit of rows and a limit of bytes. */
   private void refuseBothLimits(PythonCall python) {
     if (python.udtf().isEmpty()
         && settings.arrowMaxRecordsPerOutputBatch() > 0
@@ -291,10 +294,11 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /**
-   * Makes a worker begin, with batches over rings. Batches go over the worker's socket if no rings
-   * can be made or the worker cannot attach to them.
+   * Starts the function in a Python worker, and returns the task's client of that worker. Batches
+   * go over rings, or over the worker's socket if no rings can be made or the worker cannot attach
+   * to them.
    *
-   * @param bytes the bytes of a request
+   * @param bytes size of a request in bytes, from which the size of the rings follows
    */
   private Client python(long bytes) {
     PythonCall python = (PythonCall) call;
@@ -360,7 +364,10 @@ public final class AnsweredBatches implements AutoCloseable {
     }
   }
 
-  /** Raises in a thread, other than the task's own, that waits for answers after the task's end. */
+  /**
+   * Throws if the task has ended. A thread other than the task's calls this while it waits for
+   * answers.
+   */
   private void checkSelf() {
     counts.updateAtTimes();
     if (context.isCompleted()) {
@@ -383,7 +390,8 @@ public final class AnsweredBatches implements AutoCloseable {
     if (reading == null || reading == Thread.currentThread()) {
       release();
     } else {
-      // Free the memory when the other thread has ended: if it read freed memory, it would crash.
+      // Free the memory only when the other thread has ended: a read of freed memory would crash
+      // the JVM.
       Thread waiting = new Thread(() -> releaseAfter(reading), "shmring-sidecar-answers");
       waiting.setDaemon(true);
       waiting.start();

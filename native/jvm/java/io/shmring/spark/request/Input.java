@@ -12,25 +12,28 @@ import java.util.function.Supplier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Writes the rows of a task's children into batches. */
+/** Writes the rows that a task gets from the children of its plan node into batches. */
 public abstract class Input {
-  /** Makes an input over the partitions of the node's children. */
+  /** Makes an input over one partition of each child of the plan node. */
   public interface Maker<T> extends Serializable {
     Input of(List<Iterator<T>> children, AnswerHandler handler);
   }
 
   /**
-   * Returns an input over a stage, which either gives rows or has generated code that writes the
-   * rows into batches itself.
+   * Returns an input over the iterator of the node's child. If the child is a stage of generated
+   * code that ends in RowsToArrowExec, that code writes the rows into batches itself; otherwise the
+   * iterator gives rows.
    */
   public static Input ofStage(List<Iterator<InternalRow>> children, AnswerHandler handler) {
     return ofStage(children.get(0), () -> handler.keepRows().orElseGet(() -> (OfRows) handler));
   }
 
   /**
-   * Returns an input over a stage.
+   * Returns an input over a child's iterator. If the iterator's first element is a {@link RowSink},
+   * the child's generated code writes the rows into batches itself.
    *
-   * @param sent supplier of the projection to the rows that are sent; used if the stage gives rows
+   * @param sent supplier of the projection from a child's row to the row that is sent; not called
+   *     if generated code writes the rows
    */
   static Input ofStage(Iterator<InternalRow> stage, Supplier<OfRows> sent) {
     Optional<InternalRow> first = stage.hasNext() ? Optional.of(stage.next()) : Optional.empty();
@@ -42,28 +45,28 @@ public abstract class Input {
     return rows;
   }
 
-  /** Returns an input over rows, which are taken one by one. */
+  /** Returns an input that takes the child's rows one by one. */
   public static Input ofRows(List<Iterator<InternalRow>> children, AnswerHandler handler) {
     return new RowInput(children.get(0), (OfRows) handler);
   }
 
-  /** Returns an input over batches of columns. */
+  /** Returns an input that copies columns, into batches of other sizes than the child's batches. */
   public static Input ofColumns(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
     return ofColumns(children.get(0));
   }
 
-  /** Returns an input over batches of columns, each of which is sent as one batch. */
+  /** Returns an input that copies columns, and sends each batch of the child as one batch. */
   public static Input ofBatches(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
     return new SourceBatches(children.get(0), batch -> ofColumns(List.of(batch).iterator()));
   }
 
-  /** Returns an input over batches of columns, each of which is sent as one batch, row by row. */
+  /** Returns an input that copies row by row, and sends each batch of the child as one batch. */
   public static Input ofBatchRows(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
     return new SourceBatches(
         children.get(0), batch -> new RowInput(batch.rowIterator(), (OfRows) handler));
   }
 
-  /** Returns an input over one child's batches of columns. */
+  /** Returns an input that copies columns, into batches of other sizes than the given ones. */
   static Input ofColumns(Iterator<ColumnarBatch> batches) {
     return new ColumnInput(batches);
   }
@@ -116,7 +119,7 @@ public abstract class Input {
     return false;
   }
 
-  /** Whether a batch has one row, which has a list of rows for each side of a cogroup. */
+  /** Whether each batch has one row, with one list of rows for each side of a cogroup. */
   boolean isOfLists() {
     return false;
   }
