@@ -20,6 +20,7 @@ from shmring.spark.conversions import CONVERSIONS
 from shmring.spark.exchange import Request, TaskData
 from shmring.spark.sparks_code import free_variables
 
+# CHANGE: edit this for a new kind of Python function
 ROWS = PythonEvalType.SQL_ARROW_BATCHED_UDF
 TABLES = PythonEvalType.SQL_ARROW_TABLE_UDF
 MAPS = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF

@@ -37,6 +37,7 @@ def _hinted(function: Any, takes: Any, gives: Any) -> Any:
     return function
 
 
+# CHANGE: edit this for a new kind of Python function
 def series(kind: Any, function: Any, gives: Any = pd.Series) -> Any:
     """A pandas_udf that gives this type; a function that gives no Series is an aggregate."""
     return functions.pandas_udf(_hinted(function, pd.Series, gives), kind)

@@ -172,6 +172,7 @@ static void check_upstreams(void)
 	MUST(left == world.ghost.followed);
 }
 
+/* CHANGE: edit this for a new case of the explorer */
 static const struct exploration cases[] = {
     {.name = "a visitor subscribes where a producer overwrites",
      .slots = 2,

@@ -101,6 +101,7 @@ static void check_ends(void)
 #define ENDS CONSUMER(consume_runs), .from = 1, .stays = true
 #define ENDS_ASLEEP CONSUMER(consume_runs_asleep), .from = 1, .stays = true
 
+/* CHANGE: edit this for a new case of the explorer */
 static const struct exploration cases[] = {
     {.name = "the end of a stream: two consumers",
      .weak = true,

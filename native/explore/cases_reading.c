@@ -187,6 +187,7 @@ static void look_at_the_seat(int me)
 	MUST(info.claim == info.role || (info.claim == NONE && info.role != ROLE_PRODUCER));
 }
 
+/* CHANGE: edit this for a new case of the explorer */
 static const struct exploration cases[] = {
     {.name = "a single producer writes ahead of its claim",
      .weak = true,

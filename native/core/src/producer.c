@@ -316,6 +316,7 @@ static uint32_t run_behind(uint64_t began, uint64_t at)
 	return at - began < UINT32_MAX ? (uint32_t)(at - began) : UINT32_MAX;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t shift)
 {
 	shmring *r = p->ring;
@@ -411,6 +412,7 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 	return SHMRING_OK;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 static int check_parts(const shmring_producer *p, const struct shmring_part *parts, uint32_t n)
 {
 	const shmring *r = p->ring;

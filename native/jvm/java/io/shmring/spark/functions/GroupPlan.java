@@ -100,6 +100,7 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
           .toList();
     }
 
+    // CHANGE: edit this for a new version of Spark
     @Override
     default Optional<SparkPlan> sparks(FunctionNode node) {
       SparkPlan first = node.child();

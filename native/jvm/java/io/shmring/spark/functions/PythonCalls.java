@@ -154,6 +154,7 @@ final class PythonCalls {
     return SparkTypes.unsupported(UdfAnswers.types(CollectionConverters.asScala(typed).toList()));
   }
 
+  // CHANGE: edit this for a new kind of Python function
   /**
    * Returns the call of a function that gets all columns.
    *

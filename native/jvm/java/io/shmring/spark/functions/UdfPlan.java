@@ -99,6 +99,7 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
         plan.udfs(), plan.resultAttrs(), artifacts, PythonCalls.keepBatches());
   }
 
+  // CHANGE: edit this for a new kind of Python function
   /** Work of UDFs: the output is the child's columns with the results beside them. */
   interface UdfWork extends Work {
     /** Returns the distinct arguments of all UDFs. */

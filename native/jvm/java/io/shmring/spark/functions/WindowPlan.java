@@ -158,6 +158,7 @@ record WindowPlan(Window plan) implements FunctionPlan {
       return true;
     }
 
+    // CHANGE: edit this for a new version of Spark
     @Override
     public Optional<SparkPlan> sparks(FunctionNode node) {
       return Optional.of(

@@ -177,6 +177,7 @@ public enum FunctionKind {
     return taken == STRUCT;
   }
 
+  // CHANGE: edit this for a new kind of Python function
   /** Whether answers have one struct column, whose fields are the result's columns. */
   boolean givesStruct() {
     return taken != COLUMNS || has(GIVES_STRUCT);
