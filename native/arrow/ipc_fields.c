@@ -126,7 +126,7 @@ bool ipc_layout_of(struct ipc_layout *self, const struct ArrowSchema *schema)
 	self->fields = calloc(count_fields(schema, IPC_MOST_LEVELS), sizeof *self->fields);
 	if (!self->fields || !add_fields(self, schema, IPC_MOST_LEVELS) || self->fields->values != VALUES_STRUCT)
 		return false;
-	self->buffer_count--; /* a record batch has no validity of its own */
+	self->buffer_count--; /* the batch counts as the first field, but has no validity buffer in a message */
 	return true;
 }
 

@@ -398,7 +398,7 @@ static enum ipc_answer add_offsets(struct building *b, const struct ArrowArray *
 static enum ipc_answer add_array(struct building *b, int64_t length, struct ArrowArray *array);
 
 /* Adds the children of an array. Each child must have `length` values. With `or_more`, `length` is the array's
- * last offset, and a child may have more values. */
+ * last offset, and a child may have more values than that: offsets may leave out the child's last values. */
 static enum ipc_answer add_children(struct building *b, struct ArrowArray *array, const struct ipc_field *field,
 				    int64_t length, bool or_more)
 {
@@ -470,8 +470,9 @@ static enum ipc_answer add_array(struct building *b, int64_t length, struct Arro
 	return read == IPC_DONE ? add_values(b, field, array) : read;
 }
 
-/* Computes the bytes for copies of all offsets. In a valid batch the offsets lie side by side in the body. Returns
- * false if they need more bytes than the body: a hostile peer could make many columns share the same offsets. */
+/* Computes the bytes for copies of all offsets. Returns false if the offsets need more bytes than the body has. In
+ * a valid batch they never do, but a hostile peer could make many columns share one offsets buffer, so that the
+ * copies would need far more memory than the message. */
 static bool offsets_bytes(const struct ipc_layout *layout, const struct ipc_batch *batch, uint64_t *bytes)
 {
 	uint64_t body_bytes = batch->body_bytes;

@@ -568,7 +568,7 @@ BREAKS = [
         "who asks for the floor misses a lease that is adopted",
         "adopt.c",
         "\tfetch_add_seq_cst(&consumer->branch->d.moves, 1);"
-        " /* makes branch_released() read again */\n",
+        " /* makes branch_released() read all holds again */\n",
         "",
         "one hands back while a producer laps",
     ),

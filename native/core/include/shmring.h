@@ -93,7 +93,7 @@ struct shmring_options {
 	bool single_producer; /* refuse a second living producer */
 	bool checksum; /* keep a CRC32C of every message */
 	bool prefault; /* attaching maps every page at once */
-	bool temporary; /* shmring_reap() removes it when no process is attached, so the creator must attach */
+	bool temporary; /* shmring_reap() removes a ring that no process is attached to; the creator must attach */
 	uint8_t clock; /* enum shmring_clock */
 	uint32_t mode; /* permissions of the file; 0 means 0600 */
 	uint64_t first_sequence;
@@ -125,7 +125,7 @@ enum shmring_attach_flags {
 	/* With READ_ONLY: accept any user's ring. If other users may write its file, copy the ring as it
 	 * stands now into private memory. Otherwise another user could shorten the file, and the next read of
 	 * the mapping would end this process (SIGBUS). The copy has zeros in place of payload, and also in place
-	 * of the table's entries if they take more than 64 MB. */
+	 * of the messages' control entries if these entries take more than 64 MB. */
 	SHMRING_FOREIGN_COPY = 4,
 };
 
@@ -157,7 +157,8 @@ SHMRING_API void shmring_close(shmring *ring);
 
 SHMRING_API void shmring_get_info(const shmring *ring, struct shmring_info *info);
 
-/* Return the next sequence that a producer will claim, and the lowest sequence that is still held. */
+/* shmring_claimed() returns the next sequence that a producer will claim, shmring_floor() the lowest sequence that
+ * is still held. */
 SHMRING_API uint64_t shmring_claimed(const shmring *ring);
 SHMRING_API uint64_t shmring_floor(const shmring *ring);
 
@@ -391,7 +392,8 @@ SHMRING_API int shmring_read(const shmring *ring, uint64_t *position, uint64_t e
 
 /* Returns the first slot of [first, end), which the caller holds, if each slot there is one
  * message of SHMRING_SLOT_BYTES, so that the range is one array of rows. Returns NULL for
- * any other range, and if messages have checksums to compare. Reads only one entry of each run. */
+ * any other range, and if messages have checksums to compare. Reads one control entry for each
+ * run, not for each message. */
 SHMRING_API const void *shmring_rows(const shmring *ring, uint64_t first, uint64_t end);
 
 /* Returns the memory of the slots in this process, valid until shmring_close(). The slots are mapped

@@ -13,8 +13,8 @@
 #define LEAST_PAUSE_NS (100 * 1000LL)
 #define LONGEST_PAUSE_NS (50 * 1000 * 1000LL)
 /* Number of times that a consumer of an exclusive branch tries to get the admin lock, NAP_NS apart, before it
- * takes fresh messages. Users of an exclusive branch may rely on the order, and fresh messages taken first break
- * it. */
+ * takes fresh messages without the lock. An exclusive branch has one consumer at a time, so its users expect the
+ * messages in order: fresh messages that come before the older messages of an orphan break the order. */
 #define EXCLUSIVE_TRIES 20
 #define NAP_NS 50000
 
@@ -104,7 +104,7 @@ static bool adopt_from(shmring_consumer *consumer, uint32_t from, uint32_t max_m
 	}
 	if (lo < load_relaxed(&s->lease.hold))
 		store_release(&s->lease.hold, lo);
-	fetch_add_seq_cst(&consumer->branch->d.moves, 1); /* makes branch_released() read again */
+	fetch_add_seq_cst(&consumer->branch->d.moves, 1); /* makes branch_released() read all holds again */
 	/* The removal cannot fail: removing the beginning of a range splits nothing, so it needs no free entry. */
 	(void)ranges_remove(dead, known, &all, lo, end);
 	store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
@@ -147,10 +147,10 @@ static bool try_admin_lock(shmring_consumer *consumer)
 	return true;
 }
 
-/* Notes in `graph.adopter` that this consumer moves leases from now on. Before, settles the consumer
- * that `graph.adopter` named if it died while it moved a lease: its recovery looks up in the orphan's seat
- * which of the two seats has the lease, so that seat must not change first. There is at most one such
- * consumer, because leases move only under the admin lock. Returns false if it cannot be settled now. */
+/* Notes in `graph.adopter` that this consumer moves leases from now on. If the consumer that `graph.adopter` named
+ * until now has died while it moved a lease, settles that consumer first: the orphan's seat tells recovery which
+ * of the two seats has the lease, so no other lease may move before. There is at most one such consumer, because
+ * leases move only under the admin lock. Returns false if the dead consumer cannot be settled now. */
 bool leases_move(shmring_consumer *consumer)
 {
 	shmring *r = consumer->ring;
@@ -248,8 +248,8 @@ static bool give_returned(shmring_consumer *consumer, uint64_t lo, uint64_t hi, 
 	*end = lo;
 	*status = scan_messages(consumer->ring, lo, same, max_messages, max_slots, end, &messages, &marker);
 	messages += marker && consumer->takes_ends;
-	/* If the message at `lo` is damaged or missing, the messages behind it cannot be found, so nothing of
-	 * [lo, same) is delivered. The code below strikes [lo, same), like undeliverable() strikes a range. */
+	/* If the message at `lo` is damaged or missing, the messages behind it cannot be found: nothing of
+	 * [lo, same) is delivered, and the code below strikes all of it. */
 	if (*status || *end == lo)
 		*end = same;
 	/* The result is ignored: if the removal would split a recorded range, and no entry is free for the second

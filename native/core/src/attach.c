@@ -27,8 +27,9 @@ static int open_for_locks(shmring *r, const char *path, int how, int mapped_fd)
 #define MADV_WIPEONFORK 18 /* since Linux 4.14 */
 #endif
 
-/* Allocates a handle. Its first word, `owned`, is the last word of a page that the kernel wipes in every child,
- * even in a child that no fork handler has seen (clone, _Fork). The rest of the handle lies behind that page. */
+/* Allocates a handle. Its first word, `owned`, is the last word of a page that the kernel fills with zeros in
+ * every child, even in a child that no fork handler has seen (clone, _Fork): so `owned` is 1 only in this process.
+ * The rest of the handle lies behind that page. */
 static shmring *ring_new(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -43,7 +44,7 @@ static shmring *ring_new(void)
 	if (madvise(start, page, MADV_WIPEONFORK) == 0)
 		r->owned = 1;
 	else
-		r->owner = getpid(); /* if the kernel cannot wipe pages, is_owned() compares process ids */
+		r->owner = getpid(); /* without MADV_WIPEONFORK, is_owned() compares process ids instead */
 	return r;
 }
 

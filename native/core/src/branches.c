@@ -23,7 +23,7 @@ void derive(shmring *r)
 	for (uint32_t id = 0; id < BRANCHES; id++)
 		store_relaxed(&branch_at(r, id)->d.followers, followers[id]);
 	store_relaxed(&r->cursors->graph.roots, roots);
-	/* Makes consumers compute their upstream bound again (consumer_limit() in takes.c). */
+	/* Makes consumers compute again how far their upstream branches let them take (consumer_limit()). */
 	store_release(&r->cursors->graph.changes, load_relaxed(&r->cursors->graph.changes) + 1);
 }
 

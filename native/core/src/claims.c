@@ -165,9 +165,9 @@ static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 			return true;
 	if (!is_published(r, at))
 		return false;
-	/* `at` may be a row inside the hole: an owner that died while it filled a batch may have
-	 * numbered later rows already. A seat's claims only go up, so an entry after h lies inside
-	 * the hole if the seat that wrote the entry has its intent at h. */
+	/* The entry at `at` shows its own sequence, but proves nothing if it is a row of the hole itself: a
+	 * producer that died while it filled a batch may have stored the sequences of later rows already. The
+	 * entry is such a row if the seat that wrote it has its intent at h: the claims of a seat only go up. */
 	seat = description_seat(load_relaxed(&control_at(r, at)->description));
 	return seat >= r->seat_count || load_relaxed(&r->seats[seat].intent.lo) != h;
 }
