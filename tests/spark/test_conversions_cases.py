@@ -21,10 +21,13 @@ from joined import (
     change,
     compare,
     compare_batches,
+    convert,
     describe,
     of_pandas_2,
     places,
+    read,
 )
+from pyspark.sql.conversion import ArrowBatchTransformer
 
 pytestmark = [
     pytest.mark.spark_version(since="4.3"),
@@ -153,6 +156,36 @@ def _changed_in_place(frame):
 @pytest.mark.parametrize("function", [_keeps(), _looks_back(), _in_a_thread, _changed_in_place])
 def test_frames_are_a_functions_own(function):
     compare_frames(function, SEEN)
+
+
+def test_series_are_a_functions_own():
+    kept = []
+
+    def changes_all(*given):
+        kept.extend(given)
+        for each in kept:
+            each.iloc[0] = each.iloc[-1]
+            each.name = "changed"
+        return pd.Series([repr(list(map(describe, kept)))] * len(given[0]))
+
+    day = pa.array([datetime.date(2000, 1, 1), datetime.date(1, 1, 1)])
+    batches = [batch.append_column("d", day) for batch in BATCHES]
+    before = str(pa.Table.from_batches(batches).to_pydict())
+    compare_batches(
+        SCALARS, [(changes_all, sql.StringType(), [0, 1, 4, 2, 3, 1], {})], batches, SETTINGS
+    )
+    assert str(pa.Table.from_batches(batches).to_pydict()) == before
+
+
+def test_series_of_numbers_are_made_without_sparks_conversion(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("Spark converts")
+
+    udf = (lambda k, v: k + v), sql.DoubleType(), [0, 1], {}
+    function = convert(SCALARS, read(SCALARS, [udf], SETTINGS))
+    monkeypatch.setattr(ArrowBatchTransformer, "to_pandas", refuse)
+    (answer,) = function(0, iter([BATCHES[2].select(["k", "v"])]))
+    assert answer.column(0).to_pylist() == [3.0, None]
 
 
 # --- frames that a function returns ---------------------------------------------------------------

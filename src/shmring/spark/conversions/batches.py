@@ -2,8 +2,9 @@
 
 Spark's own function runs, but calls the two classes below instead of Spark's converters. Frames get
 the same blocks as frames that Spark makes with the same dtypes; each block is allocated once, and
-then filled. Numbers, dates and texts that have exactly the declared type become Arrow arrays
-directly, while Spark first makes a mask of nulls. Spark converts everything else.
+then filled. Series of numbers, booleans and dates are made directly of their values. Numbers, dates
+and texts that have exactly the declared type become Arrow arrays directly, while Spark first makes
+a mask of nulls. Spark converts everything else.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import pyarrow as pa
 import pyspark.sql.types as types
 from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
 
-from shmring.spark.conversions.columns import in_arrow, in_pandas
-from shmring.spark.conversions.frames import BlockManager, framed, has_usual_options
+from shmring.spark.conversions.columns import in_arrow, in_pandas, simple
+from shmring.spark.conversions.frames import BlockManager, framed, has_usual_options, series_of
 from shmring.spark.sparks_code import copied
 
 # Modules and classes as Any, because stubs lack names.
@@ -36,20 +37,26 @@ def by_blocks(sparks: FunctionType, variables: Mapping[str, Any]) -> FunctionTyp
 
 
 class _ToPandas:
-    """Makes frames."""
+    """Makes frames and series."""
 
     def to_pandas(self, batch: Any, **options: Any) -> list[Any]:
         """Convert a batch as ArrowBatchTransformer does."""
+        has_values = batch.num_rows and batch.num_columns
+        if options.get("prefer_int_ext_dtype") or not has_values or not has_usual_options():
+            return _batches.to_pandas(batch, **options)
         if (
             options.get("df_for_struct")
-            and not options.get("prefer_int_ext_dtype")
-            and batch.num_rows
             and batch.num_columns == 1
             and pa.types.is_struct(batch.schema.field(0).type)
-            and has_usual_options()
         ):
             return [self._frame(batch, options)]
-        return _batches.to_pandas(batch, **options)
+        values = [simple(array) for array in batch.columns]
+        return [
+            _batches.to_pandas(batch.select([place]), **options)[0]
+            if made is None
+            else series_of(made, name)
+            for place, (made, name) in enumerate(zip(values, batch.schema.names, strict=True))
+        ]
 
     def _frame(self, batch: Any, options: Mapping[str, Any]) -> Any:
         struct = batch.column(0)

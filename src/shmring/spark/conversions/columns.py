@@ -34,7 +34,7 @@ _OBJECTS: dict[type, tuple[type, Any, Any]] = {
 
 def in_pandas(arrays: Sequence[Any], sparks: Callable[[list[int]], list[Any]]) -> list[Any]:
     """Return the columns' values as Spark makes them; `sparks` lets Spark convert some columns."""
-    values = [_simple(array) for array in arrays]
+    values = [simple(array) for array in arrays]
     others = [at for at, made in enumerate(values) if made is None]
     # If Spark has to convert any column, let it convert the texts, too: Spark has two ways to
     # convert a frame, and chooses one of them if the frame has a column of text.
@@ -45,7 +45,7 @@ def in_pandas(arrays: Sequence[Any], sparks: Callable[[list[int]], list[Any]]) -
     return values
 
 
-def _simple(array: Any) -> Any:
+def simple(array: Any) -> Any:
     """Return the values of a column of a simple type; None for texts and for all other types."""
     kind = array.type
     if pa.types.is_date32(kind):
