@@ -590,7 +590,7 @@ BREAKS = [
         "who moves the floor counts changes after its first look",
         "floor.c",
         "\tuint32_t changes = load_acquire(&c->graph.changes);"
-        " /* read before the first look at branches */\n"
+        " /* read before gate(), so no new branch is missed */\n"
         "\tbool soft, drops_oldest;\n"
         "\tuint64_t next = gate(r, &soft, &drops_oldest);\n",
         "\tbool soft, drops_oldest;\n"

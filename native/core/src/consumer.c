@@ -41,7 +41,7 @@ static int check_overwritten(shmring_consumer *consumer, uint64_t seen)
 	consumer_raise_hold(consumer); /* also wakes the branches that follow this one */
 	if (!moved)
 		return not_now(SHMRING_CONTENDED);
-	/* A `next` beyond MAX_SEQUENCE is damage: take_any() would look again for ever. */
+	/* A `next` beyond MAX_SEQUENCE is damage: after LOOK_AGAIN, take_any() would look again for ever. */
 	if (first >= next && next < MAX_SEQUENCE)
 		return LOOK_AGAIN;
 	return consumer_overrun(consumer, first > t && first < next ? first : t, next);
@@ -236,7 +236,8 @@ struct found {
 	bool marker; /* the range has an end marker */
 };
 
-/* Moves a branch with drop_oldest, or a branch that stands before its `first`, to its next possible message. */
+/* Moves a branch with drop_oldest past messages that are being overwritten, and a branch that stands before its
+ * `first` towards `first`. */
 static int reach_first(shmring_consumer *consumer, struct found *found)
 {
 	const struct branch *b = consumer->branch;
@@ -336,7 +337,7 @@ static int take_found(shmring_consumer *consumer, const struct found *found, str
 			consumer_raise_hold(consumer);
 		return status;
 	}
-	/* Relaxed: the CAS of `taken` releases this store, as in take_plain(). */
+	/* Relaxed: take_recorded() then moves `taken` with release order, which publishes this store. */
 	if (load_relaxed(&s->lease.hold) == NONE)
 		store_relaxed(&s->lease.hold, t);
 	status = take_recorded(consumer, s, found->seen, found->end, word, found->messages, lease);

@@ -1,8 +1,8 @@
 /* Functions that copy leased messages into private memory, at the same addresses: readers of the messages go on,
  * while the ring gets the slots back.
  *
- * A copy replaces pages in a map of the slots. So messages that are taken later are read in a new map of the
- * slots, which begins without copies. An older map stays until no message in it is held. */
+ * A copy replaces pages in a map of the slots, and these pages do not show the ring any more. So messages that are
+ * taken later are read in a new map, without copies. An older map stays until no message in it is held. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -19,7 +19,7 @@ struct shmring {
 	struct cursors *cursors;
 	struct seat *seats;
 	struct control *control;
-	uint8_t *slots; /* mapped twice, back to back */
+	uint8_t *slots; /* mapped twice, back to back: a message may go on from the last slot to the first */
 	uint64_t capacity;
 	uint64_t mask;
 	uint32_t seat_count;
@@ -102,7 +102,7 @@ struct shmring_consumer {
 	uint32_t ranges_used; /* upper limit: no entry of `range` from this index on is in use */
 	uint32_t graph_changes; /* value of `graph.changes` when upstream_released was computed */
 	uint64_t upstream_released; /* cached sequence up to which the upstream branches have released */
-	uint64_t heard; /* the first `heard` ends of the stream need no report: reported, or before the joining */
+	uint64_t heard; /* ends of the stream that this consumer has reported, or that came before it joined */
 	uint64_t found; /* new value of `heard` when this consumer takes the next end marker as a message */
 	bool takes_ends; /* end markers are delivered as messages: shmring_consumer_take_ends() */
 	uint32_t max_deliveries; /* deliveries of a message before it goes to `dead_letters` */
@@ -115,7 +115,7 @@ struct shmring_consumer {
 	struct deferred deferred; /* releases that await a free entry of `range` */
 	struct deferred returned; /* messages handed back and still held, because no seat was free */
 	bool gives_again; /* `returned` is not empty */
-	uint64_t lost_below; /* lower sequences of an inherited seat are lost: producers may overwrite them */
+	uint64_t lost_below; /* inherited messages below this sequence are lost: producers may overwrite them */
 	bool woken; /* this consumer was woken: if it takes nothing, it has to wake another consumer */
 	uint32_t waiting; /* number of threads that wait for messages in this consumer now */
 	bool interrupted; /* shmring_consumer_interrupt() is on: waits return at once */
@@ -175,11 +175,12 @@ struct lock_file *lock_file_open(shmring *ring, const char *path, int flags);
 void lock_file_close(struct lock_file *file);
 void lock_file_forget(struct lock_file *file);
 void lock_file_name(struct lock_file *file, const char *path);
-int lock_file_number(const struct lock_file *file); /* -1: other code has closed the descriptor */
+int lock_file_number(const struct lock_file *file); /* returns -1 if other code has closed the descriptor */
 bool lock_file_is(const struct lock_file *file, int fd);
 /* Returns true if the file has lost its name. Then sets *remade to whether another file has the name. */
 bool lock_file_removed(const struct lock_file *file, bool *remade);
-bool lock_file_given_up(const struct lock_file *file); /* this process has waited for the admin byte in vain */
+/* Returns true if this process has waited for the admin byte in vain, and has not got the byte since. */
+bool lock_file_given_up(const struct lock_file *file);
 void lock_file_set_given_up(const struct lock_file *file, bool given_up);
 int lock_file_enter(struct lock_file *file);
 void lock_file_leave(struct lock_file *file);

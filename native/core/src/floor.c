@@ -45,8 +45,8 @@ uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
 
 /* Returns a sequence below which the branch has released everything. The result is never too high, but
  * it may lag, and a second call may return a lower one (after a take that failed). With
- * `holds_only`, the branch's position and the holds of dead consumers do not count: nobody reads
- * messages of a dead consumer, and a consumer that adopts them announces itself first (adopt.c). */
+ * `holds_only`, the branch's position and the holds of orphans do not count: no process reads an orphan's
+ * messages, and a consumer that adopts them first announces a hold of its own (adopt.c). */
 uint64_t branch_released(const shmring *r, const struct branch *b, bool holds_only)
 {
 	for (int attempt = 0; attempt < 16; attempt++) {
@@ -146,7 +146,7 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 {
 	struct cursors *c = r->cursors;
 	uint64_t floor = load_acquire(&c->floor.v);
-	uint32_t changes = load_acquire(&c->graph.changes); /* read before the first look at branches */
+	uint32_t changes = load_acquire(&c->graph.changes); /* read before gate(), so no new branch is missed */
 	bool soft, drops_oldest;
 	uint64_t next = gate(r, &soft, &drops_oldest);
 	uint64_t again = next;

@@ -85,9 +85,8 @@ static uint64_t behind_published(const shmring *r, uint64_t claim)
 }
 
 /* Gives a new branch its position: the floor, or for SHMRING_LATEST the oldest open claim. The position is stored
- * before the branch's bit in `active`. After that, the floor passes the position at most once: if a process read
- * the branches before the bit was set, and moves the floor now. floor_next shows how far that process goes
- * (floor.c). */
+ * before the branch's bit in `active`. Only a process that read the branches before the bit was set can still move
+ * the floor past the position: floor_next shows how far that process goes (floor.c). */
 static int place_branch(shmring *r, uint32_t id, const struct shmring_branch_options *o)
 {
 	struct cursors *c = r->cursors;
@@ -107,7 +106,8 @@ static int place_branch(shmring *r, uint32_t id, const struct shmring_branch_opt
 	if (o->start == SHMRING_AT_SEQUENCE) {
 		if (o->sequence > load_relaxed(&c->claim.v)) {
 			fetch_and_seq_cst(&c->graph.active, ~bit(id));
-			wake_producers(r); /* producers may have begun to wait for this branch */
+			/* A producer may have begun to wait for this branch, which no longer holds it back. */
+			wake_producers(r);
 			return fail(SHMRING_E_INVALID,
 				    "ring \"%s\": sequence %llu lies ahead of the producers (%llu)", r->name,
 				    (unsigned long long)o->sequence,

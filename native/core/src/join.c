@@ -115,7 +115,8 @@ void shmring_consumer_close(shmring_consumer *consumer)
 {
 	shmring *r;
 
-	if (!consumer || !is_owned(consumer->ring)) /* a forked child frees nothing: see lock_file_forget() */
+	/* A forked child frees nothing: another thread of the parent may have held malloc's mutex at the fork. */
+	if (!consumer || !is_owned(consumer->ring))
 		return;
 	if (consumer->gives_again) { /* messages that were handed back must not be released */
 		shmring_consumer_abandon(consumer);

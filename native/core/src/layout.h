@@ -86,7 +86,7 @@ enum header_option {
 	    OPT_PREFAULT | OPT_TEMPORARY,
 };
 
-/* A word that changes, alone in its own cache lines. */
+/* A word that changes: alone in its cache lines, so that its writers do not slow down readers of other words. */
 struct cell64 {
 	_Alignas(CELL) uint64_t v;
 };
@@ -115,7 +115,7 @@ struct branch_descriptor {
 	uint64_t followers; /* bit i: branch i follows this one */
 	uint64_t consumers[4]; /* one bit for each seat: set for the branch's consumers and orphans */
 	uint32_t orphans; /* number of orphans: seats without an owner, whose leases await adoption */
-	uint32_t moves; /* counts leases moved between seats, see branch_released() */
+	uint32_t moves; /* counts leases moved between seats: after a move, branch_released() reads again */
 	char name[NAME_BYTES - 8];
 	uint64_t first; /* sequence at which the branch begins: it never gets messages of lower sequences */
 };
@@ -179,10 +179,10 @@ struct range {
 #define RANGE_END(word) ((word) & (MAX_SEQUENCE - 1))
 #define RANGE_BEFORE(word) ((uint32_t)((word) >> 56))
 
-/* `take_end`: end of the take << 7 | branch << 1 | 1 while the take is pending. It names the
+#define ADOPT_AWAY UINT64_C(256) /* bit of adopt_from: the lease moves to the named seat, not from it */
+/* `take_end`: end of the take << 7 | branch << 1 | 1 while the take is pending. The word names the
  * branch, because the seat may serve another branch when the take of its former owner
  * is confirmed. */
-#define ADOPT_AWAY UINT64_C(256) /* bit of adopt_from: the lease moves to that seat, not from it */
 #define TAKE_PENDING UINT64_C(1)
 #define TAKE_WORD(end, branch) ((end) << 7 | (uint64_t)(branch) << 1)
 #define TAKE_END(word) ((word) >> 7)

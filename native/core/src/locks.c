@@ -162,7 +162,7 @@ static bool mark_and_map(const struct lock_file *f, int fd, uint64_t *descriptor
 
 	if (getrandom(&position, sizeof position, 0) != sizeof position)
 		return false;
-	position >>= 1; /* every file system allows offsets up to 2 GiB */
+	position >>= 1; /* 31 bits are left, because every file system allows offsets up to 2 GiB */
 	*descriptor = (uint64_t)position << 32 | (uint32_t)fd;
 	if (lseek(fd, position, SEEK_SET) != position)
 		return false;
@@ -175,8 +175,8 @@ static bool mark_and_map(const struct lock_file *f, int fd, uint64_t *descriptor
 	return false;
 }
 
-/* Opens one more description of the file: through the descriptor while it is still ours, which
- * needs no name; otherwise by name. */
+/* Opens one more description of the file: through /proc while the descriptor is still ours, because the file may
+ * have no name; otherwise by name. */
 static bool open_again(const struct lock_file *f, uint64_t *descriptor, void **page)
 {
 	uint64_t old = load_acquire(&f->descriptor);
@@ -349,8 +349,8 @@ void lock_file_name(struct lock_file *f, const char *path)
 	pthread_mutex_unlock(&files_lock);
 }
 
-/* Opens the file again after its descriptor was lost. The caller has `section`. Locks that were set
- * through the lost descriptor end here, so no other process may rely on one. */
+/* Opens the file again after its descriptor was lost. The caller has `section`, but not the admin lock: unmapping
+ * the old page ends all locks that were set through the lost descriptor. */
 static bool find_again(struct lock_file *f)
 {
 	uint64_t descriptor;

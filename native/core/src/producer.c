@@ -86,7 +86,8 @@ void shmring_producer_close(shmring_producer *p)
 {
 	shmring *r;
 
-	if (!p || !is_owned(p->ring)) /* a forked child frees nothing: see lock_file_forget() */
+	/* A forked child frees nothing: another thread of the parent may have held malloc's mutex at the fork. */
+	if (!p || !is_owned(p->ring))
 		return;
 	r = p->ring;
 	if (p->claim_n)
