@@ -9,8 +9,9 @@ import java.util.Objects;
 /**
  * A ring's slots as buffers. window(), copy() and put() check nothing: their callers have claimed
  * the bytes, or hold the message in them, and check that offsets lie inside. The slots are mapped
- * twice, one mapping after the other, so that every message is contiguous. A buffer has at most 2
- * GiB, so one buffer begins at each GiB, and reaches into the next one.
+ * twice, one mapping after the other, so that every message is contiguous. A ByteBuffer has at most
+ * 2 GiB. Therefore one buffer begins at each GiB of the slots, and covers the GiB after it too, so
+ * that every message of up to 1 GiB lies in one buffer.
  */
 final class Slots {
   private static final int SHIFT = 30;
@@ -80,8 +81,8 @@ final class Slots {
    * one message after the other.
    *
    * <p>The thread that runs the callback is the owner until the callback has returned. The field
-   * `owner` needs no lock: a thread compares it only with itself, and a thread that was the owner
-   * earlier has cleared the field itself, so it never finds itself there by mistake.
+   * `owner` needs no lock: each thread only asks whether the owner is the thread itself, and no
+   * other thread sets the field to that thread, or clears it then.
    */
   abstract static class Place {
     static final VarHandle SHORT = view(short[].class);
@@ -139,8 +140,8 @@ final class Slots {
     }
 
     /**
-     * Returns the position in memory() of `count` bytes from `offset` on, after a check of thread
-     * and bounds.
+     * Returns the position in memory() of `count` bytes from `offset` on. Throws if this thread
+     * does not run the callback, or if the bytes lie outside the message.
      */
     final int at(int offset, int count) {
       check();

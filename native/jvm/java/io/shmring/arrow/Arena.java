@@ -81,7 +81,8 @@ final class Arena implements AutoCloseable {
       this.size = size;
       this.address = MemoryUtil.allocateMemory(size);
       addresses.add(address);
-      // A damaged LZ4 frame may fill less than its size says.
+      // Zero the memory: a damaged LZ4 frame may fill less of it than the frame's size says, and a
+      // reader must not see old bytes of this process.
       MemoryUtil.setMemory(address, size, (byte) 0);
     }
 

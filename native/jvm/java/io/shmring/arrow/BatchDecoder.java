@@ -159,7 +159,9 @@ public final class BatchDecoder {
       return root;
     }
     BatchShape shape = new BatchShape(parts, wanted, body.batch(), body);
-    // Makes no block: without buffers, only the garbage collector would find the block unused.
+    // Without buffers, run the action now. A block would run it when the last of its buffers is
+    // closed; of a block without buffers, only the garbage collector would notice that it is
+    // unused.
     if (shape.pieces.isEmpty()) {
       VectorSchemaRoot root = load(pruned, shape, List.of());
       whenUnused.get().run();

@@ -18,7 +18,8 @@ import org.apache.arrow.flatbuf.Union;
  */
 final class SchemaSize {
   private static final int PREFIX = 8;
-  // Least bytes of a field or of a pair: 4 in its own table, and 4 of the reference to it.
+  // Least bytes of a field, or of a key with its value in the metadata: 4 in its flatbuffer table,
+  // and 4 for the reference to the table.
   private static final int LEAST = 8;
 
   private long left;

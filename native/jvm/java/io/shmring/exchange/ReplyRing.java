@@ -20,8 +20,8 @@ final class ReplyRing implements AutoCloseable {
   private static final File MEMORY = new File("/dev/shm");
 
   /**
-   * First size of a reply ring, unless the user sets one: the REPLY of sidecars/rings.py. The
-   * client replaces the ring by a larger one if its requests need more room.
+   * First size of a reply ring, unless the user sets one; REPLY in sidecars/rings.py is the same
+   * number. The client replaces the ring by a larger one if its requests need more room.
    */
   static final long FIRST_SLOTS = 4096;
 

@@ -46,7 +46,7 @@ final class RequestRing implements AutoCloseable {
   }
 
   /**
-   * Joins as a client, without waiting.
+   * Joins the sidecar's request ring as a client, without waiting.
    *
    * @throws RingException NOT_FOUND if there is no sidecar of this name, LIMIT if it has no room
    *     left
@@ -69,7 +69,8 @@ final class RequestRing implements AutoCloseable {
   }
 
   /**
-   * Joins as a client, at once or as soon as the sidecar has started and has room.
+   * Joins the sidecar's request ring as a client, at once or as soon as the sidecar has started and
+   * has room.
    *
    * @throws FunctionException if there is no sidecar of this name, or it has no room for this
    *     client

@@ -23,9 +23,9 @@ import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
  * Sends record batches to a sidecar; answers come back in the order of the batches. One thread at a
- * time may use a client. The caller closes an answer before it asks for the next one, so that
- * answers never block each other for long. (sidecars/client.py is the plain client, which gives
- * copies.)
+ * time may use a client. An answer is read in place, in the reply ring. The caller closes it before
+ * the caller asks for the next answer, so that the workers soon have room for further answers. (The
+ * client of sidecars/client.py returns copies instead.)
  *
  * <p>Several tasks use a client one after the other: {@link #begin} names the task.
  */
@@ -33,7 +33,8 @@ public final class SidecarClient implements Client {
   // Nanoseconds between two checks for living participants: a check takes a system call of about a
   // microsecond for each participant.
   private static final long LOOK_NANOS = 250_000_000;
-  // Longest single wait to send or to receive; between two waits the client tries the other.
+  // Longest single wait for room for a request, and longest single wait for an answer. The client
+  // tries both in turn, because a worker may wait for this client's answers to be taken.
   private static final Duration SLICE = Duration.ofMillis(50);
   // Number of workers that may die while they work on one request before the request counts as the
   // cause.
@@ -514,7 +515,7 @@ public final class SidecarClient implements Client {
     waiting.clear();
     replies.close();
     requests.close();
-    if (deadSince.isPresent()) { // perhaps no other process removes a dead sidecar's files
+    if (deadSince.isPresent()) { // remove the dead sidecar's ring: perhaps no other process does
       Ring.reap(RequestRing.name(sidecar));
     }
   }

@@ -23,9 +23,10 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
- * Sends batches to one of Spark's Python workers and takes its answers. Only the function knows
- * which answer belongs to which batch. docs/spark-design.md draws which side waits for which;
- * spark/exchange.py is the worker's end.
+ * Sends batches to one of Spark's Python workers and takes its answers. A function may give any
+ * number of answers for a batch, so the client cannot tell which answer belongs to which batch.
+ * docs/spark-design.md shows when the client waits for the worker, and when the worker waits for
+ * the client. spark/exchange.py is the worker's end.
  */
 public final class WorkerClient implements Client {
   /** The worker's socket. The worker sends everything on it except its batches. */
@@ -502,7 +503,8 @@ public final class WorkerClient implements Client {
   /** Checks, after a wait without a message, whether the task or the worker has ended. */
   private void look() {
     taskCheck.run();
-    // Take the worker's last messages from the ring before the socket says why it ended.
+    // If the worker has used its socket, the worker is about to end. First take its last messages
+    // from the ring, then let end() read the socket and throw the worker's error.
     if (control.isHeard() && !take(Duration.ZERO)) {
       over = true;
       control.end();

@@ -81,7 +81,10 @@ public final class LinkCheck {
 
   private LinkCheck() {}
 
-  /** Returns the first member that functions need and this Spark lacks; empty if it lacks none. */
+  /**
+   * Returns the first member of Spark that functions need and this Spark lacks; empty if this Spark
+   * has all of them.
+   */
   public static Optional<String> missing() {
     return FOUND.computeIfAbsent(FUNCTIONS, LinkCheck::look);
   }

@@ -92,8 +92,8 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
     private final Map<Object, Scan> scans = new HashMap<>();
 
     /**
-     * Adds the reads of a plan. Reads of a cache count only if the cache is not filled: the plan
-     * then fills it first.
+     * Adds the reads of a plan. The reads below a cache count only if the cache is not filled yet,
+     * because the plan then runs these reads to fill the cache.
      *
      * @throws IllegalArgumentException if there is another read of the same branch
      */

@@ -100,7 +100,7 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
     }
 
     @Override
-    @SuppressWarnings("deprecation") // Spark's interface makes columns() of this schema
+    @SuppressWarnings("deprecation") // deprecated, but Spark's default columns() calls it
     public StructType schema() {
       return schema;
     }

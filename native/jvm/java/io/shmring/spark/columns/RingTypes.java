@@ -83,8 +83,8 @@ public final class RingTypes {
   }
 
   /**
-   * Refuses a ring that has columns of types that Spark converts when it reads, because Spark
-   * cannot write them.
+   * Refuses a ring with a column whose type a read converts (see Conversion), for example
+   * nanoseconds: Spark would write the converted type, which the ring does not have.
    */
   public static void checkWritable(Ring ring) {
     RingSchema.of(ring).stream()

@@ -13,9 +13,9 @@ import scala.collection.Iterator;
 
 /**
  * Receives rows from generated code, cell by cell: {@link #begin}, each cell, {@link #end}. The
- * iterator of the code gives this object instead of rows: once before the first row, so that the
- * caller gets the sink, and then each time {@link #end} returns true. This object is a row only
- * because Spark's writer takes a cell from a row.
+ * iterator over the generated code returns this sink instead of rows: once before the first row, so
+ * that the caller of the iterator has the sink, and then each time {@link #end} returns true. The
+ * sink extends a class of rows only because Spark's writer takes a cell from a row.
  *
  * <p>If the code reads rows of columnar batches, and passes some columns on unchanged, the sink
  * copies these columns itself, many rows at a time. For this, the code calls {@link #advance} for

@@ -75,10 +75,17 @@ public final class DriverCollect {
   // driver's heap.
   private static final long MOST_INLINE_OF_ALL = 32 << 20;
 
-  /** Tag on one of Spark's stages; its value holds the stage that {@link #generated} made of it. */
+  /**
+   * Tag on a stage of generated code that Spark has planned. The tag's value holds the stage that
+   * {@link #generated} made of Spark's.
+   */
   private static final TreeNodeTag<Generated> GENERATED = new TreeNodeTag<>("io.shmring.generated");
 
-  /** A stage that writes batches, and the node below Spark's stage for which it was made. */
+  /**
+   * A stage whose generated code writes batches.
+   *
+   * @param below top node of Spark's stage from which this stage was made
+   */
   private record Generated(SparkPlan below, WholeStageCodegenExec stage) {}
 
   private final QueryExecution query;
@@ -183,8 +190,9 @@ public final class DriverCollect {
   }
 
   /**
-   * Runs the plan, without its last nodes if the tasks do the work of these nodes. The metrics of
-   * the nodes left out still count.
+   * Runs the plan. If its last nodes would turn batches of columns into rows, leaves them out,
+   * because the tasks send the columns. If its last node is a stage of generated code, runs a stage
+   * that writes batches instead. The metrics of Spark's nodes are counted all the same.
    */
   private BoxedUnit run(SparkPlan plan, OutputStream out) {
     Optional<WholeStageCodegenExec> stage =
@@ -210,8 +218,9 @@ public final class DriverCollect {
   }
 
   /**
-   * Returns the stage with generated code that writes batches instead of rows. The new stage is
-   * kept, so that the next collection of the same frame does not generate its code again.
+   * Returns a stage that does the same as Spark's stage, but whose generated code writes batches
+   * instead of rows. A tag on Spark's stage keeps the new stage, so that the next collection of the
+   * same frame does not generate its code again.
    */
   private static SparkPlan generated(WholeStageCodegenExec stage) {
     SparkPlan below = stage.child();
@@ -233,9 +242,10 @@ public final class DriverCollect {
   }
 
   /**
-   * Returns a copy of a stage's nodes; tasks of the copy count in the metrics of Spark's nodes. A
-   * copy is needed because a node keeps state while code is generated, such as its parent. Another
-   * thread may generate the code of Spark's stage meanwhile, to collect the same frame as rows.
+   * Returns a copy of the nodes in a stage of generated code; tasks of the copy count in the
+   * metrics of Spark's nodes. A copy is needed because a node keeps state while code is generated,
+   * such as its parent. Another thread may generate the code of Spark's stage meanwhile, to collect
+   * the same frame as rows.
    */
   private static SparkPlan copy(SparkPlan node) {
     List<SparkPlan> children = CollectionConverters.asJava(node.children());

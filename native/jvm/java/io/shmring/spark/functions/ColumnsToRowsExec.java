@@ -42,10 +42,12 @@ import scala.jdk.javaapi.CollectionConverters;
  * cannot be used:
  *
  * <ul>
- *   <li>Above a node over rings, because other extensions replace Spark's class by nodes that know
- *       only their own columns (Comet's EliminateRedundantTransitions does).
- *   <li>In a stage that ends in {@link RowsToArrowExec}. The sink copies the columns that the stage
- *       does not change, so the stage's code has to tell the sink each batch and each row's number.
+ *   <li>Above a FunctionNode that gives columns, because other extensions replace Spark's class by
+ *       nodes that can read only the extension's own columns (Comet's EliminateRedundantTransitions
+ *       does).
+ *   <li>In a stage of generated code that ends in {@link RowsToArrowExec}. There a RowSink copies
+ *       the columns that the stage does not change, so the generated code has to tell the RowSink
+ *       each batch and each row's number.
  * </ul>
  */
 public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode, CodegenSupport {
@@ -59,8 +61,9 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
 
   /**
    * Returns the plan with a node of this class in place of Spark's ColumnarToRow, if only filters,
-   * projections and joins with broadcast rows stand above that node. Each row of the stage is then
-   * made from one row of that node's columns, so that a sink can copy the columns.
+   * projections and joins with broadcast rows stand above ColumnarToRow. Each row that these nodes
+   * give is then made from one row of ColumnarToRow's batches, so that a RowSink can copy the row's
+   * unchanged columns from the batches.
    */
   static SparkPlan in(SparkPlan node) {
     if (node instanceof ColumnarToRowExec rows) {
@@ -76,10 +79,10 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
   }
 
   /**
-   * Returns for each of a node's columns the number of the same column of the node of this class
-   * below it, from which the stage makes its rows; -1 if the stage makes the column, or there is no
-   * such node. Columns are compared by number and not by id: a projection may give a column's id to
-   * a value that it computes (Spark's masks of columns do), or to several columns.
+   * Returns, for each of a node's columns, the number of the same column in the batches of the
+   * ColumnsToRowsExec below the node; -1 if the column is computed in between, or there is no
+   * ColumnsToRowsExec. Columns are compared by number and not by id: a projection may give a
+   * column's id to a value that it computes (Spark's masks of columns do), or to several columns.
    */
   static int[] passedOn(SparkPlan node) {
     int[] numbers = new int[node.output().size()];
@@ -216,8 +219,8 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
 
   @Override
   public String doProduce(CodegenContext context) {
-    // Find the end of the stage by the parents: before a node asks its child for code, Spark sets
-    // the node as the child's parent.
+    // Go up through the parents to the last node of the stage of generated code. Spark has set
+    // them: before a node asks its child for code, the node becomes the child's parent.
     CodegenSupport above = parent();
     while (place((SparkPlan) above) >= 0) {
       above = above.parent();
@@ -227,7 +230,10 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
         : rows.doProduce(context);
   }
 
-  /** Returns code that reads a column's value only where the stage needs the value. */
+  /**
+   * Returns code that reads a column's value only at the place where the nodes above need the
+   * value.
+   */
   private String produced(CodegenContext context, String sink) {
     String batch = context.addMutableState(BATCH, "batch", name -> "", true, true);
     String next = context.addMutableState("int", "next", name -> "", true, true);

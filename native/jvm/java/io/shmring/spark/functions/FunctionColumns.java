@@ -14,10 +14,11 @@ import scala.PartialFunction$;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Lets nodes over rings take and give columns, after Spark has put its transitions between columns
- * and rows into the plan. A batch of a node over rings is valid only until the next batch is asked
- * for. Therefore only other nodes over rings, and ColumnarToRow, take columns from such a node:
- * they need no batch for longer.
+ * Lets shmring's plan nodes ({@link FunctionNode}) take and give columns instead of rows. Runs
+ * after Spark has put its transitions between columns and rows into the plan. A batch that a
+ * FunctionNode gives is valid only until the next batch is asked for. Therefore only two kinds of
+ * nodes take columns from a FunctionNode: another FunctionNode, and ColumnarToRow. Neither needs a
+ * batch for longer.
  */
 public final class FunctionColumns extends ColumnarRule {
   @Override
@@ -58,7 +59,7 @@ public final class FunctionColumns extends ColumnarRule {
 
   /**
    * Returns a child that gives columns instead of rows, with generated code above it that turns the
-   * columns into rows; empty if this is not faster, or the child is not a node over rings.
+   * columns into rows; empty if this is not faster, or the child is not a FunctionNode.
    *
    * @param fused whether the child's parent generates code too: Spark then joins the code of both,
    *     which reads only the values that the parent needs

@@ -197,8 +197,10 @@ public abstract sealed class FunctionNode extends SparkPlan
   }
 
   /**
-   * Returns this node over batches of columns, if the child's rows are made of columns that the
-   * node can take, or over a stage that writes its rows into batches; else this node unchanged.
+   * Returns this node with a better child. If the child only makes rows of columns that this node
+   * can take, the better child is the source of these columns. Otherwise, if the child's generated
+   * code can write its rows into batches, the better child is a {@link RowsToArrowExec}, which does
+   * this. Returns this node unchanged if neither is possible.
    */
   SparkPlan overColumns() {
     if (!isOverOne()) {
@@ -225,7 +227,7 @@ public abstract sealed class FunctionNode extends SparkPlan
         new RowsToArrowExec(ColumnsToRowsExec.in(child()), computed));
   }
 
-  /** Whether the generated code of the stage below writes its rows into batches. */
+  /** Whether the child is a stage of generated code that writes its rows into batches. */
   boolean isOverStage() {
     SparkPlan below = child() instanceof WholeStageCodegenExec stage ? stage.child() : child();
     return below instanceof RowsToArrowExec;
@@ -247,7 +249,7 @@ public abstract sealed class FunctionNode extends SparkPlan
 
   /**
    * Whether each batch of a child that gives columns becomes one batch of the functions. False if
-   * the child is a node over rings: its batches do not end at the same rows as the batches of
+   * the child is a FunctionNode too: its batches do not end at the same rows as the batches of
    * Spark's own node would.
    */
   private boolean keepsBatches(SparkPlan columns) {

@@ -40,12 +40,16 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Ends a stage whose generated code writes values straight into batches of a node over rings,
- * without making rows first. (Spark's own aggregates take values from generated code in the same
- * way.) If the stage's code is not generated, this node gives the child's rows.
+ * The last node of a stage of generated code. The code writes values straight into Arrow batches,
+ * without making rows first. The batches are a FunctionNode's requests, or a result that the driver
+ * collects. (Spark's own aggregates take values from generated code in the same way.) If Spark
+ * generates no code for the stage, this node gives the child's rows.
  */
 public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
-  /** Name of the sink's variable in generated code. Names that Spark makes end in a number. */
+  /**
+   * Name of the variable in generated code that refers to the RowSink. It cannot equal a name that
+   * Spark makes, because those names end in a number.
+   */
   static final String SINK = "rowSink";
 
   private static final String SINK_CLASS = RowSink.class.getName();
@@ -84,8 +88,9 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   @Override
   public String doProduce(CodegenContext context) {
     String columns = context.addReferenceObj("copied", copied(), "int[]");
-    // One sink, though the child may give rows at several places of the code. The name is fixed, and
-    // not kept in this node, because several threads may generate the code of one node.
+    // Make one RowSink, even if the child's code gives rows at several places. The variable has a
+    // fixed name, which need not be kept in this node: several threads may generate the code of one
+    // node at a time.
     context.addMutableState(
         SINK_CLASS,
         SINK,
@@ -119,14 +124,14 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     return used;
   }
 
-  /** Returns whether the sink copies columns. */
+  /** Returns whether the RowSink copies columns. */
   boolean copies() {
     return Arrays.stream(copied()).anyMatch(column -> column >= 0);
   }
 
   /**
-   * Returns, for each column of the batches, the number of the column below the stage from which
-   * the sink copies the values; -1 if the code writes the values.
+   * Returns, for each column of the written batches, the number of the column in the source batches
+   * from which the RowSink copies the values; -1 if the generated code writes the values.
    */
   private synchronized int[] copied() {
     if (copied == null) {

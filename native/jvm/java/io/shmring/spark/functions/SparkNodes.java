@@ -15,10 +15,10 @@ import org.apache.spark.sql.execution.window.WindowExecBase;
 import scala.collection.immutable.Seq;
 
 /**
- * Contains the classes of nodes over rings. They have the types that Spark's rules look for, so a
- * rule treats a node over rings as it treats Spark's own: PushDownLocalSort and
- * ConvertSortMergeJoinToShuffledHashJoin look for WindowExecBase, InsertSortForLimitAndOffset for
- * EvalPythonExec, CoalesceShufflePartitions for UnaryExecNode.
+ * Contains the classes of shmring's plan nodes. They have the types that Spark's rules look for, so
+ * that a rule treats a node of shmring as it treats Spark's own node for the same functions:
+ * PushDownLocalSort and ConvertSortMergeJoinToShuffledHashJoin look for WindowExecBase,
+ * InsertSortForLimitAndOffset for EvalPythonExec, CoalesceShufflePartitions for UnaryExecNode.
  */
 final class SparkNodes {
   private SparkNodes() {}

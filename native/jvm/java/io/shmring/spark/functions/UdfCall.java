@@ -12,8 +12,9 @@ import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import scala.collection.immutable.Seq;
 
 /**
- * Describes a UDF that shmring.spark.arrow_udf() made. The pickled function holds the description,
- * because the function's name is the name of the result's column.
+ * Describes a UDF that shmring.spark.arrow_udf() made. The description is in the pickled function.
+ * It cannot be in the function's name, as for shmring.spark.through(), because the name of a UDF is
+ * the name of the result's column.
  *
  * @param names names of the arguments, if the user gave some; else empty
  */

@@ -126,10 +126,11 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
     }
 
     /**
-     * Returns the arguments if a stage's code may compute them. They must be deterministic, because
-     * Spark seeds random numbers differently: in an argument by the task, in a stage by the
-     * partition. The node must not have more fields than Spark generates code for: input rows that
-     * wait in Spark's queue are then faster than output rows made of so many columns.
+     * Returns the arguments to compute, if the child's generated code may compute them. All must be
+     * deterministic, because Spark seeds random numbers by the task in an argument, but by the
+     * partition in generated code. The node must not have more fields than Spark generates code
+     * for: with so many columns, it is faster to keep input rows in Spark's queue than to make
+     * output rows of columns.
      */
     @Override
     default Optional<Seq<Expression>> computed(FunctionNode node) {
@@ -197,7 +198,10 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
           Input::ofStage);
     }
 
-    /** Returns false if the input is rows: they wait for their results in a queue of rows. */
+    /**
+     * Returns false if the node's input is rows: these wait for their results in Spark's queue of
+     * rows, so the output is made of rows too.
+     */
     @Override
     default boolean canGiveColumns(FunctionNode node) {
       return node.takesColumns() || node.isOverStage();

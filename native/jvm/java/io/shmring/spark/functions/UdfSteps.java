@@ -107,7 +107,7 @@ final class UdfSteps {
     return planned;
   }
 
-  /** Returns the plan without columns that neither the steps above it nor the output need. */
+  /** Returns the plan, with only the columns that the UDFs above the plan or the output need. */
   private static SparkPlan pruned(SparkPlan plan, List<List<Step>> above, List<Attribute> wanted) {
     List<Expression> taking = new ArrayList<>(wanted);
     above.forEach(level -> level.forEach(step -> taking.addAll(step.arguments)));
@@ -137,8 +137,9 @@ final class UdfSteps {
   }
 
   /**
-   * Whether one request can ask for the step together with the level's UDFs: a request has at most
-   * MOST calls, and all UDFs must call the same sidecar with the same options.
+   * Whether one request can ask for this UDF together with the UDFs of a level, which are called
+   * together: a request has at most MOST calls, and all UDFs must call the same sidecar with the
+   * same options.
    */
   private static boolean isBeside(List<Step> level, Step step) {
     return level.size() < MOST && step.udf.call().equals(level.get(0).udf.call());

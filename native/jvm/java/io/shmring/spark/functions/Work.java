@@ -48,8 +48,9 @@ interface Work extends Serializable {
   }
 
   /**
-   * Returns the expressions that are sent beside a child's columns if a stage's generated code
-   * may write them into batches; empty if it may not.
+   * Returns the expressions whose values are sent beside the child's columns, if the child's
+   * generated code may compute them and write them, after the child's columns, into batches; empty
+   * if it may not.
    */
   default Optional<Seq<Expression>> computed(FunctionNode node) {
     return Optional.empty();

@@ -201,7 +201,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
    * attempt would miss some.
    *
    * <p>The lock is an exclusive branch, from which no attempt reads. The ring lets one attempt of
-   * any process join the branch, and removes it from the branch when that process dies.
+   * any process join the branch, and takes the attempt off the branch when its process dies.
    *
    * @throws IllegalStateException if some of this read's messages were released before
    */
@@ -263,8 +263,9 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   }
 
   /**
-   * Returns whether an earlier stage, of this plan or of another one, has begun this read: true if
-   * the number of the read's attempts is greater than the number of attempts of this stage's task.
+   * Returns whether an earlier stage of a Spark job, in this plan or in another one, has begun this
+   * read: true if the number of the read's attempts is greater than the number of attempts of this
+   * stage's task.
    */
   private boolean isRunAgain() {
     return partition.launch() > task.attemptNumber() + 1;

@@ -37,10 +37,10 @@ public final class RingReads {
    * A DataFrame's read of a ring. All plans of the DataFrame share it, because tasks of one plan
    * cannot read messages that tasks of another plan have released.
    *
-   * <p>The read counts how often a task was sent to an executor. A task's own attempt number begins
-   * again with each stage, and Spark runs a stage again, with a new number, if an executor with its
-   * output dies, or to draw a sample. So a task alone cannot know that its messages were read and
-   * released before.
+   * <p>The read counts how often a task was sent to an executor. A task's own attempt number is no
+   * help: it begins again with each stage of a Spark job, and Spark runs a stage again, under a new
+   * number, if an executor with its output dies, or to draw a sample. So a task alone cannot know
+   * that its messages were read and released before.
    */
   static final class RingRead {
     private final String id = UUID.randomUUID().toString();
@@ -48,7 +48,10 @@ public final class RingReads {
     private long ends = -1;
     private int launches;
 
-    /** Records where the branch stands when a plan is made; not after an attempt has begun. */
+    /**
+     * Records the branch's position when a plan is made. Does nothing once an attempt has begun:
+     * the position from before that attempt shows whether an attempt has released messages.
+     */
     synchronized void plan(long released, long ends) {
       if (launches == 0) {
         this.released = released;

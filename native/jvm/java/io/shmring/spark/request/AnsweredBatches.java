@@ -131,7 +131,8 @@ public final class AnsweredBatches implements AutoCloseable {
       answering.endInput();
     }
     if (answering.isOver()) {
-      // A Python function may end before it has read all input; a sidecar has to answer all of it.
+      // Throw only for a sidecar, which has to answer all rows: a Python function may end before it
+      // has read all its input.
       if (more && call instanceof SidecarCall) {
         throw new IllegalStateException(
             String.format("%s: the task ended before all its rows were sent", call));
@@ -222,7 +223,7 @@ public final class AnsweredBatches implements AutoCloseable {
     if (!batches.hasNext() && !call.isCalledWithNothing()) {
       return false;
     }
-    if (client.isEmpty()) { // generated code has not called meet()
+    if (client.isEmpty()) { // else meet() has connected already, for generated code
       connect();
     }
     return true;

@@ -53,7 +53,7 @@ final class Batches implements AutoCloseable {
   private final GroupFiller groups;
   private Input input;
   private int alone; // number of further requests that carry only one batch each
-  private int cut; // rows taken from the child since their number was a multiple of cutRows()
+  private int cut; // rows taken from the child since the last multiple of cutRows()
   private final List<VectorPool> pools = new ArrayList<>(); // every pool of this task, to be closed
   private List<VectorPool> sides; // the pool of each side
   private VectorPool generated; // the pool whose vectors generated code writes into
@@ -89,7 +89,8 @@ final class Batches implements AutoCloseable {
     int rows = task.settings.arrowMaxRecordsPerBatch(); // 0 or less: no limit of rows
     this.mostRows = rows > 0 ? Math.min(rows, call.mostRows()) : call.mostRows();
     this.groups = new GroupFiller(call.joinsGroups(), mostRows);
-    // The stage gives rows, not vectors, so rows wait in Spark's queue from the start.
+    // No generated code writes this input's rows into vectors, so the rows wait in Spark's queue
+    // from the start.
     if (rowsMayWait && input instanceof RowInput) {
       beginRows();
     }
@@ -97,8 +98,9 @@ final class Batches implements AutoCloseable {
         mayKeepRows() ? PAGES_OF_BATCH * memory.pageBytes() : VectorPool.UNLIMITED;
     input.writeTo(
         () -> {
-          // The code may fill several batches at a time, for example if a row of a join has many
-          // partners, and the ring of a sidecar bounds the bytes of each.
+          // Connect first, because the ring of a sidecar limits the bytes of a batch. Generated
+          // code may ask for several batches at a time, for example if a row of a join has many
+          // partners.
           task.meet();
           ahead.add(emptyForCode());
           return ahead.getLast().writer();
@@ -214,7 +216,7 @@ final class Batches implements AutoCloseable {
       cut = call.cutRows() > 0 ? (cut + more) % call.cutRows() : 0;
       rows += more;
       bytes += moreBytes;
-      batches += more > 0 ? 1 : 0; // fill() returns 0 if the vectors are full: not a batch
+      batches += more > 0 ? 1 : 0; // no batch if the vectors were full, and fill() wrote no row
     } while (batches < joined
         && more == full // only the last batch of a request may have fewer rows
         && bytes + moreBytes <= Math.min(MOST_TOGETHER, mostBytes / 2)

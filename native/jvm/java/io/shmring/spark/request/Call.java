@@ -57,7 +57,10 @@ public sealed interface Call extends Serializable {
     return 0;
   }
 
-  /** Returns the same call in a task with these settings. */
+  /**
+   * Returns the call for a task with these settings; the same object if the call does not depend on
+   * them.
+   */
   default Call in(SQLConf ofTask) {
     return this;
   }
@@ -72,7 +75,10 @@ public sealed interface Call extends Serializable {
     return false;
   }
 
-  /** Returns the most rows of a batch: a limit of bytes never ends a batch without columns. */
+  /**
+   * Returns the most rows of a batch. This limit is for batches without columns: these have no
+   * bytes, so no limit of bytes ends them.
+   */
   default int mostRows() {
     return 1 << 24;
   }
@@ -321,7 +327,10 @@ public sealed interface Call extends Serializable {
           kind.has(Trait.HAS_BOUNDS) ? told.updated(WINDOWS, conf.apply(WINDOWS)) : told);
     }
 
-    /** Returns the writer's own limit, because Spark's settings alone bound Spark's batches. */
+    /**
+     * Returns the largest number that a writer can take: as in Spark, only Spark's settings limit
+     * the rows of a batch.
+     */
     @Override
     public int mostRows() {
       return RootWriter.MOST_ROWS;

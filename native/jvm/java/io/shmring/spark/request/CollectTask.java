@@ -68,7 +68,11 @@ public record CollectTask<T>(
   /** Alignment of the parts of a file: the largest page of a supported machine. */
   private static final long PAGE = 64 * 1024;
 
-  /** More than the attempts of a task in one attempt of its stage, so that no two share a part. */
+  /**
+   * A number above the attempts that a task has in one attempt of its stage. The stage attempt's
+   * number is multiplied by it before the task attempt's number is added, so that each attempt has
+   * its own number, and its own part of a file.
+   */
   private static final long ATTEMPTS = 256;
 
   /** Turns the child's iterator into an input of batches. */
@@ -77,8 +81,8 @@ public record CollectTask<T>(
     Input of(Iterator<T> child, StructType columns);
 
     /**
-     * Returns a source of a stage's rows. The stage's code writes the rows into batches itself if
-     * the stage ends in RowsToArrowExec.
+     * Returns a source of a child's rows. If the child is a stage of generated code that ends in
+     * RowsToArrowExec, that code writes the rows into batches itself.
      */
     static Source<InternalRow> ofStage() {
       return (child, columns) ->

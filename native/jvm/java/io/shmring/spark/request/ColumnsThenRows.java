@@ -25,7 +25,7 @@ public final class ColumnsThenRows extends UdfAnswers {
   private final int columns; // number of the input's columns
   private final ColumnRows ofColumns;
   private final Supplier<OverRows> overRows;
-  private Optional<OverRows> rows = Optional.empty(); // set once rows wait
+  private Optional<OverRows> rows = Optional.empty(); // set once rows wait in Spark's queue
 
   /**
    * @param rows types of the child's columns
@@ -86,8 +86,10 @@ public final class ColumnsThenRows extends UdfAnswers {
   }
 
   /**
-   * Makes rows of a piece if its input rows wait in the queue, or if it has nulls where its type
-   * allows none: for these, {@link MapAnswers.OfPython#onlyRows} has the reason.
+   * Returns the types of the rows if the piece's input rows wait in the queue, or if the piece has
+   * nulls where its type allows none. The task then makes rows of the piece, as Spark makes rows of
+   * every piece, and so raises Spark's error at a forbidden null even if no operator above needs
+   * the value.
    */
   @Override
   public Optional<StructType> onlyRows() {

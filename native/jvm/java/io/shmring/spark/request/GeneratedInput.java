@@ -7,13 +7,13 @@ import java.util.function.Supplier;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
- * Lets a stage's generated code write rows into batches. Each call of the stage's iterator runs the
- * code until enough rows are written.
+ * Lets the child's generated code write rows into batches. Each call of the iterator over the code
+ * runs the code until enough rows are written.
  */
 final class GeneratedInput extends Input {
   private final RowSink sink;
-  // The stage's iterator: hasNext() runs the generated code until the sink has enough rows; then
-  // next() returns the sink. If the code ends before that, hasNext() returns false.
+  // Iterator over the generated code: hasNext() runs the code until the sink has enough rows, and
+  // then next() returns the sink. If the code ends before that, hasNext() returns false.
   private final Iterator<InternalRow> stops;
   private int batchRows;
   private int taken; // rows of the sink's oldest writer that calls of fill() have returned

@@ -169,8 +169,8 @@ final class PythonRun implements WorkerClient.Control {
   }
 
   /**
-   * Makes a worker begin, and waits until the worker has attached to its rings. Returns the rings;
-   * empty if batches must go over the socket.
+   * Gives the functions to a Python worker, and waits until the worker has attached to its rings.
+   * Returns the rings; empty if batches must go over the socket.
    */
   Optional<WorkerRings> begin() {
     runner = new Runner();
@@ -242,7 +242,7 @@ final class PythonRun implements WorkerClient.Control {
         return true;
       }
       socket.reset();
-    } catch (IOException error) { // Spark's reader raises the cause
+    } catch (IOException error) { // the caller calls end(), which throws why the socket failed
     }
     return false;
   }

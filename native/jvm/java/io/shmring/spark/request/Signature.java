@@ -21,8 +21,8 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * Describes a node's requests (columns and types sent) and how its tasks turn answers into rows.
  *
  * @param sides the inputs: one, or two for a cogroup
- * @param ofRows the side to use in place of the one in `sides` after {@link
- *     AnswerHandler#keepRows} was called; empty if rows never have to wait
+ * @param ofRows the side to use in place of the one in `sides` once input rows wait in Spark's
+ *     queue for their answers ({@link AnswerHandler#keepRows}); empty if rows never have to wait
  * @param types the mapping from Spark types to Arrow types
  * @param answers maker of each task's answer handler
  * @param input how the children's rows become batches

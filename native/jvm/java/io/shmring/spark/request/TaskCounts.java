@@ -6,15 +6,16 @@ import java.util.Map;
 
 /**
  * Counts the work of one task in plain numbers, and adds them to the node's metrics now and then. A
- * task counts some fifteen numbers for each batch, and Spark looks at the metrics of a task that
- * runs only every few seconds. One thread at a time may use an object.
+ * task counts some fifteen numbers for each batch, and Spark reads the metrics of a running task
+ * only every few seconds. One thread at a time may use an object.
  */
 final class TaskCounts implements Counters {
   // Number of first updates that are made at once, without INTERVAL_NS between them. If the node
   // above is slow, a task gives a few batches and then none for minutes: Spark's UI shows them.
   private static final int AT_ONCE = 16;
   private static final long INTERVAL_NS = 10_000_000; // least time between two later updates
-  // Value of `more` if nothing was added. Not 0: Spark's UI shows a metric to which 0 was added.
+  // Value of `more` if nothing was added. It is not 0, because Spark's UI shows a metric as soon as
+  // any number, even 0, was added to it.
   private static final long NOTHING = -1;
 
   private static final class Sum {

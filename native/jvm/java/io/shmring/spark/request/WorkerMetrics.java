@@ -36,7 +36,10 @@ public final class WorkerMetrics {
   }
 
   // CHANGE: edit this for a new version of Spark
-  /** Returns the number of a worker's process; 0 if it is not known, and the worker counts as idle. */
+  /**
+   * Returns the number of a worker's process; 0 if the number is not known: the worker then counts
+   * as idle.
+   */
   private static long pid(Object worker) {
     if (worker instanceof ProcessHandle process) {
       return process.pid();

@@ -20,8 +20,8 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
  * Reads messages without taking them. The stream's branch keeps producers from overwriting the
- * messages. If that branch drops its oldest messages, it cannot: then this reader has a branch of
- * its own for this.
+ * messages, unless the branch drops its oldest messages: then the reader makes a branch of its own
+ * to keep them.
  */
 final class RangeReader extends RingReader<ColumnarBatch> {
   // The reader's own branch, if the stream's branch drops its oldest messages; else empty.

@@ -83,9 +83,9 @@ final class StreamRing implements AutoCloseable {
   }
 
   /**
-   * Returns whether a position's sequence has a meaning in this ring. It has one in the ring of the
-   * position, and in a ring restored from that ring's journal: its sequences begin where the
-   * journal ends.
+   * Returns whether a stream can continue in this ring at a position. It can if the position was
+   * taken in this ring. It also can if this ring was restored from a journal and the position lies
+   * at or before the ring's beginning: a restored ring goes on with the journal's sequences.
    */
   private boolean isOurs(Position position) {
     long first = ring.info().firstSequence(); // 0 unless the ring was restored
@@ -121,8 +121,8 @@ final class StreamRing implements AutoCloseable {
     if (!dropOldest) {
       return consumer.available();
     }
-    // The stream's branch may still stand before overwritten messages. Therefore ask a new branch:
-    // it begins after these messages.
+    // Ask a new branch, which begins after the overwritten messages: the stream's own branch may
+    // still stand before them.
     try (Consumer own = own(lowest)) {
       return own.available();
     }
