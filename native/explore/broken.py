@@ -382,7 +382,7 @@ BREAKS = [
         "\tstore_relaxed(&consumer->interrupted, on);\n"
         "\tlight_barrier(consumer->ring->asymmetric);\n"
         "\tif (on && is_owned(consumer->ring) && load_relaxed(&consumer->waiting))\n"
-        "\t\twake(consumer->branch, INT_MAX); /* other consumers on this futex sleep again */",
+        "\t\twake(consumer->branch, INT_MAX); /* wakes all: the other consumers sleep again */",
         "\tif (on && is_owned(consumer->ring) && load_relaxed(&consumer->waiting))\n"
         "\t\twake(consumer->branch, INT_MAX);\n\tstore_relaxed(&consumer->interrupted, on);",
         "asleep: a consumer that waits is interrupted while a message comes",
@@ -390,8 +390,8 @@ BREAKS = [
     Break(
         "an interrupt wakes one of the branch's consumers",
         "wait.c",
-        "\t\twake(consumer->branch, INT_MAX); /* other",
-        "\t\twake(consumer->branch, 1); /* other",
+        "\t\twake(consumer->branch, INT_MAX); /* wakes all:",
+        "\t\twake(consumer->branch, 1); /* wakes all:",
         "asleep: of two consumers the second one is interrupted",
     ),
     Break(

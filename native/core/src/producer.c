@@ -180,7 +180,7 @@ __attribute__((always_inline)) static inline int push_straight(shmring_producer 
 				 options & OPT_CHECKSUM,
 			     0))
 		return push_any(p, data, length, kind, message_id);
-	lo = load_relaxed(&c->claim.v); /* shmring_next() says why relaxed is enough */
+	lo = load_relaxed(&c->claim.v); /* relaxed: if this word is old, the CAS fails */
 	if (__builtin_expect(lo - p->floor >= r->capacity, 0))
 		return push_any(p, data, length, kind, message_id);
 
@@ -235,7 +235,7 @@ static int look_at_name(shmring_producer *p, uint64_t lo)
 	int status = check_named(p->ring, NULL);
 
 	if (status)
-		p->floor = 0; /* makes the next claim check again */
+		p->floor = 0; /* makes the next claim read the floor, and then check the name again */
 	else
 		p->looked = lo;
 	return status;
@@ -485,8 +485,9 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 		entry_fill(control_at(r, seq), time, part->length, part->slots, (uint8_t)p->seat_index, part->kind,
 			   flags, part->shift, crc);
 		if (i)
-			store_release(&control_at(r, seq)->published,
-				      seq + 1); /* release: as in shmring_publish_ones() */
+			/* Release: a reader that sees this number sees the open claim, too
+			 * (shmring_publish_ones()). */
+			store_release(&control_at(r, seq)->published, seq + 1);
 	}
 	p->claim_n = 0;
 	p->began = began;

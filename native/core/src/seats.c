@@ -12,7 +12,8 @@
 
 #include "core.h"
 
-/* Time that a close waits for the admin lock, if this process has already waited ADMIN_TIMEOUT_NS in vain. */
+/* Time that a close waits for the admin lock, if this process has already waited ADMIN_TIMEOUT_NS in vain. The
+ * time is short, because a stopped process probably still has the lock. */
 #define LEAVING_TIMEOUT_NS (1000 * 1000LL)
 #define NAP_NS 50000
 /* One second. If the clock was set back by less than this, time_of_joining() returns the last owner's time plus
@@ -275,8 +276,8 @@ void name_load(char *to, const char *from, size_t size)
 
 /* Returns a time of joining that no earlier owner of this seat had, because readers tell the owners of a seat
  * apart by this time. Many owners may come and go in one tick of a coarse clock, or while the clock is set back a
- * little. If the clock is set back further, two owners get the same time only if both join at the same nanosecond
- * of it. */
+ * little. If the clock is set back further, two owners get the same time only if the clock shows the same
+ * nanosecond to both. */
 static uint64_t time_of_joining(const struct seat *s)
 {
 	uint64_t now = now_ns(CLOCK_REALTIME), last = load_relaxed(&s->id.joined_ns);

@@ -78,7 +78,7 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 	sequence = published - 1;
 	if (published == 0 || index_of(r, sequence) != index || sequence < load_acquire(&r->cursors->floor.v) ||
 	    !is_committed(r, sequence))
-		return SHMRING_OK; /* never used, free to be overwritten, or not committed */
+		return SHMRING_OK; /* no message: never used, free to be overwritten, or not yet committed */
 	status = entry_read(r, sequence, &e);
 	time = load_relaxed(&c->time);
 	if (!status && e.kind != KIND_ABORTED) {
@@ -89,7 +89,7 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 	fence_acquire();
 	if (load_relaxed(&r->cursors->floor.v) > sequence || load_relaxed(&c->published) != published) {
 		row->reference_count = 0;
-		return SHMRING_OK; /* overwritten meanwhile, perhaps in part */
+		return SHMRING_OK; /* a producer has overwritten the message during the copy: discard it */
 	}
 	if (status || e.kind == KIND_ABORTED)
 		return status;
@@ -164,8 +164,8 @@ int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
 	for (int step = 0; step < STEPS; step++) {
 		uint64_t floor = load_relaxed(&r->cursors->floor.v), next;
 
-		if (step == 0 || at < floor) { /* begin; begin again if the floor has passed `at` */
-			end = load_relaxed(&r->cursors->claim.v); /* fixed, because producers go on publishing */
+		if (step == 0 || at < floor) { /* begin; or begin anew: the message at `at` may be overwritten */
+			end = load_relaxed(&r->cursors->claim.v); /* count only up to here: producers go on */
 			RETURN_NOT_OK(shmring_branch_info(r, branch, &info));
 			from = at = info.position > floor ? info.position : floor;
 			n = 0;
@@ -173,7 +173,8 @@ int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
 		if (at >= end)
 			break;
 		if (!count_run(r, at, &next, &more)) {
-			/* A reader that sees a message of a later lap sees the floor beyond `at`. */
+			/* If a message of a later lap has overwritten the entry, this load sees the floor beyond
+			 * `at`: begin anew. Otherwise the count ends here, at an entry unpublished or damaged. */
 			if (at < load_relaxed(&r->cursors->floor.v))
 				continue;
 			end = at;

@@ -190,7 +190,7 @@ static int reap_ring(int fd, const char *path, bool only_look)
 {
 	struct header h;
 
-	/* A file that is not a ring is not even locked. */
+	/* Do not lock a file that is not a ring: another program may use locks on it. */
 	(void)header_load(fd, &h);
 	if (h.magic != LAYOUT_MAGIC)
 		return fail_left_alone(path);

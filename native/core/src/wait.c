@@ -20,8 +20,8 @@
 #define DEFAULT_SPINS 256
 #define DEFAULT_YIELDS 4
 #define HOPEFUL_NS (50 * 1000LL)
-/* Spins before the first reading of the clock: an answer that comes within a microsecond is not
- * delayed by it. */
+/* Spins before the first reading of the clock, so that the reading does not delay an answer that comes within a
+ * microsecond. */
 #define CLOCKLESS_SPINS 32
 /* Longest time for which a producer waits for a batch of free slots, although it needs fewer slots. */
 #define BATCH_NS (1000 * 1000LL)
@@ -218,7 +218,8 @@ static int waited_in_vain(const struct waiter *w, int64_t deadline)
 		pass_wake_up_on(w->consumer); /* the caller may not wait again */
 	if (w->releasing)
 		RETURN_NOT_OK(check_named(w->ring, NULL));
-	if (!w->releasing && find_lost(w)) /* the caller's next try returns the error */
+	/* OK although nothing came: the caller tries again, and that try returns the error of a lost ring. */
+	if (!w->releasing && find_lost(w))
 		return SHMRING_OK;
 	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);
 }
@@ -286,7 +287,7 @@ void shmring_consumer_interrupt(shmring_consumer *consumer, bool on)
 	store_relaxed(&consumer->interrupted, on);
 	light_barrier(consumer->ring->asymmetric);
 	if (on && is_owned(consumer->ring) && load_relaxed(&consumer->waiting))
-		wake(consumer->branch, INT_MAX); /* other consumers on this futex sleep again */
+		wake(consumer->branch, INT_MAX); /* wakes all: the other consumers sleep again */
 }
 
 int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_t deadline_ns, uint8_t strategy)

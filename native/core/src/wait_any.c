@@ -201,7 +201,7 @@ static int64_t end_of_slice(const struct any *a, int64_t start, int64_t deadline
 			until = end;
 	}
 	if (until > start + SLICE_NS && (!sleeps || ((a->count > 1 || a->bell) && has_restarting_handler())))
-		return start + SLICE_NS; /* a signal may not end the sleep or the polling */
+		return start + SLICE_NS; /* the caller handles signals then, because they may not end the wait */
 	return until;
 }
 
@@ -221,7 +221,8 @@ static bool leave(const struct any *a, int64_t start)
 		look_for_all(&w, SLICE_NS);
 		if (w.consumer)
 			pass_wake_up_on(w.consumer);
-		lost |= a->waits[i].ready = find_lost(&w); /* the caller's next try returns the error */
+		/* A wait on a lost ring is `ready`: the caller tries again, and that try returns the error. */
+		lost |= a->waits[i].ready = find_lost(&w);
 	}
 	return lost;
 }

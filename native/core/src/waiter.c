@@ -229,7 +229,8 @@ static int64_t slice(const struct waiter *w, int64_t now)
 	int64_t share = (int64_t)LOOK_SLEEPERS(load_relaxed(&w->ring->cursors->look.v)) * SHARE_NS;
 	int64_t waited = now - load_relaxed(&w->memory->since_ns);
 
-	/* A wait for releases never sleeps longer, because wake_the_forgotten() does not wake all of them. */
+	/* A wait for releases never sleeps longer than SLICE_NS: if the waker dies before the wake-up,
+	 * wake_the_forgotten() may not wake this wait, so it has to look again by itself. */
 	if (age >= SLICE_NS || w->releasing)
 		return SLICE_NS;
 	if (share <= SLICE_NS || waited <= SLICE_NS || load_relaxed(&w->memory->looks))

@@ -76,8 +76,9 @@ public final class Message {
   }
 
   /**
-   * Returns the message in place, for libraries that count references. The memory stays mapped
-   * until the result is closed; only the lease keeps producers from overwriting it.
+   * Returns the message in place, for a library like Arrow that counts the references to a buffer,
+   * and frees the buffer after the last one. The memory stays mapped until the result is closed;
+   * only the lease keeps producers from overwriting the message.
    */
   public MappedMessage mapped() {
     synchronized (held.lock()) {

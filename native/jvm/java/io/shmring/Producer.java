@@ -193,7 +193,7 @@ public final class Producer extends Handle implements AutoCloseable {
 
   private Optional<Claim> claim(long length, long align, long deadline)
       throws InterruptedException {
-    checkedSlots(length, align >= 0); // checked before the cast to int
+    checkedSlots(length, align >= 0); // throws above 4 GiB, so that the cast to int keeps all bits
     return claim(new int[] {(int) length}, new long[] {align}, deadline);
   }
 
