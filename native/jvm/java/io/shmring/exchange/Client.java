@@ -6,6 +6,22 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 
 /**
  * Sends a task's batches to the process that answers them. One thread at a time may use a client.
+ *
+ * <p>A client counts its work for its task, under these names:
+ *
+ * <ul>
+ *   <li>"requests" and "requestBytes": requests, and the bytes of their messages;
+ *   <li>"answers" and "answerBytes": messages with answers, and their bytes;
+ *   <li>"passedOnBytes": bytes of columns that answers leave out;
+ *   <li>"retries": requests sent again because a worker had died or the sidecar was restarted;
+ *   <li>"convertedBySpark1" and so on, one name for each reason: batches that a Python worker let
+ *       Spark's code convert, because shmring had no conversion for them;
+ *   <li>"answerTime": nanoseconds that the client waited for answers;
+ *   <li>"roomTime": nanoseconds of waiting for room in a ring, for requests to a sidecar or for
+ *       answers of a Python worker;
+ *   <li>"workedTime": nanoseconds that the function's process worked;
+ *   <li>"inputTime": nanoseconds that a Python worker waited for input.
+ * </ul>
  */
 public interface Client extends AutoCloseable {
   /**
@@ -95,27 +111,6 @@ public interface Client extends AutoCloseable {
     public void close() {
       release.run();
     }
-  }
-
-  /**
-   * Counts a client's work for its task, under these names:
-   *
-   * <ul>
-   *   <li>"requests" and "requestBytes": requests, and the bytes of their messages;
-   *   <li>"answers" and "answerBytes": messages with answers, and their bytes;
-   *   <li>"passedOnBytes": bytes of columns that answers leave out;
-   *   <li>"retries": requests sent again because a worker had died or the sidecar was restarted;
-   *   <li>"convertedBySpark1" and so on, one name for each reason: batches that a Python worker let
-   *       Spark's code convert, because shmring had no conversion for them;
-   *   <li>"answerTime": nanoseconds that the client waited for answers;
-   *   <li>"roomTime": nanoseconds of waiting for room in a ring, for requests to a sidecar or for
-   *       answers of a Python worker;
-   *   <li>"workedTime": nanoseconds that the function's process worked;
-   *   <li>"inputTime": nanoseconds that a Python worker waited for input.
-   * </ul>
-   */
-  public interface Counters {
-    void add(String name, long more);
   }
 
   // CHANGE: edit this for a new option of a client

@@ -8,7 +8,6 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.arrow.AnswerDecoder;
 import io.shmring.arrow.EncodedBatch;
-import io.shmring.exchange.Client.Counters;
 import io.shmring.exchange.Client.Timeouts;
 import io.shmring.exchange.Client.Work;
 import java.nio.charset.StandardCharsets;
@@ -18,6 +17,7 @@ import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
+import java.util.function.ObjLongConsumer;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.types.pojo.Schema;
 
@@ -62,7 +62,7 @@ public final class SidecarClient implements Client {
   private Work work = Work.NOBODYS;
   private Runnable taskCheck;
   private Optional<AnswerDecoder> decoder = Optional.empty();
-  private Counters counters = (name, more) -> {};
+  private ObjLongConsumer<String> counts = (name, more) -> {};
 
   /**
    * Joins the sidecar's ring and makes a reply ring.
@@ -115,7 +115,7 @@ public final class SidecarClient implements Client {
       int inFlight,
       Timeouts timeouts,
       Runnable taskCheck,
-      Counters counters,
+      ObjLongConsumer<String> counts,
       BufferAllocator allocator,
       Consumer<Schema> check) {
     this.work = work;
@@ -124,8 +124,8 @@ public final class SidecarClient implements Client {
     this.taskCheck = taskCheck;
     this.decoder =
         Optional.of(
-            new AnswerDecoder(allocator, check, bytes -> counters.add("passedOnBytes", bytes)));
-    this.counters = counters;
+            new AnswerDecoder(allocator, check, bytes -> counts.accept("passedOnBytes", bytes)));
+    this.counts = counts;
     this.batchesWanted = 1;
     this.lastHeard = System.nanoTime();
   }
@@ -133,7 +133,7 @@ public final class SidecarClient implements Client {
   /** Ends the work for a task and drops all references to the task. */
   public void end() {
     taskCheck = () -> {};
-    counters = (name, more) -> {};
+    counts = (name, more) -> {};
     decoder = Optional.empty();
   }
 
@@ -181,8 +181,8 @@ public final class SidecarClient implements Client {
     SidecarRequest request = new SidecarRequest(number++, rows);
     waiting.add(request);
     checkSize(batch.rows(), batch.length());
-    counters.add("requests", 1);
-    counters.add("requestBytes", SidecarHead.BYTES + batch.length());
+    counts.accept("requests", 1);
+    counts.accept("requestBytes", SidecarHead.BYTES + batch.length());
     wish(Producer.slotsFor(SidecarHead.BYTES + batch.length(), true));
     lastHeard = System.nanoTime();
     while (!request.sent) {
@@ -228,7 +228,7 @@ public final class SidecarClient implements Client {
       while (!head.complete) {
         advance();
       }
-      counters.add("answerTime", System.nanoTime() - begun);
+      counts.accept("answerTime", System.nanoTime() - begun);
     }
     Optional<Client.Answer> next = head.next();
     if (next.isEmpty()) {
@@ -277,7 +277,7 @@ public final class SidecarClient implements Client {
       long begun = System.nanoTime();
       // Wait only a short time: the workers may be waiting for room in this client's reply ring.
       sent = batch.push(to, head, 0, bytes, kind, SLICE).isPresent();
-      counters.add("roomTime", System.nanoTime() - begun);
+      counts.accept("roomTime", System.nanoTime() - begun);
     }
     request.sent = sent;
     return sent;
@@ -339,7 +339,7 @@ public final class SidecarClient implements Client {
     }
     SidecarRequest request = found.get();
     if (head.has(SidecarHead.AGAIN)) {
-      counters.add("retries", 1);
+      counts.accept("retries", 1);
       request.begin();
       if (++request.deaths >= DEATHS) {
         throw new FunctionException(
@@ -350,7 +350,7 @@ public final class SidecarClient implements Client {
       return false;
     }
     if (head.has(SidecarHead.LARGER) && replySlots == 0 && head.batches() > replies.slots()) {
-      counters.add("retries", 1);
+      counts.accept("retries", 1);
       request.askAgain();
       needed = Math.max(needed, head.batches());
       largest = Math.max(largest, needed / 2);
@@ -371,9 +371,9 @@ public final class SidecarClient implements Client {
           Status.DAMAGED, "ring \"%s\": piece %d of answer %d came where piece %d was due",
           replies.name(), head.piece(), head.number(), request.received);
     }
-    counters.add("answers", 1);
-    counters.add("answerBytes", message.length());
-    counters.add("workedTime", head.workedNanos());
+    counts.accept("answers", 1);
+    counts.accept("answerBytes", message.length());
+    counts.accept("workedTime", head.workedNanos());
     request.add(lease, message, decoder.orElseThrow());
     if (head.has(SidecarHead.LAST)) {
       request.complete = true;
@@ -503,7 +503,7 @@ public final class SidecarClient implements Client {
     for (SidecarRequest request : waiting) {
       if (!request.complete) {
         request.askAgain();
-        counters.add("retries", 1);
+        counts.accept("retries", 1);
       }
     }
   }

@@ -9,7 +9,6 @@ import io.shmring.Status;
 import io.shmring.arrow.AnswerDecoder;
 import io.shmring.arrow.EncodedBatch;
 import io.shmring.exchange.Client.Answer;
-import io.shmring.exchange.Client.Counters;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
@@ -18,6 +17,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.function.Consumer;
+import java.util.function.ObjLongConsumer;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
@@ -147,7 +147,7 @@ public final class WorkerClient implements Client {
   private final long stream;
   private final Control control;
   private final Runnable taskCheck;
-  private final Counters counters;
+  private final ObjLongConsumer<String> counts;
   private final AnswerDecoder decoder;
   // Requests that the worker still needs, oldest first. The worker's answers may refer to them.
   private final ArrayDeque<Rows> waiting = new ArrayDeque<>();
@@ -180,16 +180,16 @@ public final class WorkerClient implements Client {
       long stream,
       Control control,
       Runnable taskCheck,
-      Counters counters,
+      ObjLongConsumer<String> counts,
       BufferAllocator allocator,
       Consumer<Schema> check) {
     this.rings = rings;
     this.stream = stream;
     this.control = control;
     this.taskCheck = taskCheck;
-    this.counters = counters;
+    this.counts = counts;
     this.decoder =
-        new AnswerDecoder(allocator, check, bytes -> counters.add("passedOnBytes", bytes));
+        new AnswerDecoder(allocator, check, bytes -> counts.accept("passedOnBytes", bytes));
   }
 
   /**
@@ -202,8 +202,8 @@ public final class WorkerClient implements Client {
     waiting.add(rows);
     unsent.add(rows);
     bytesUnderWay += rows.batch().length();
-    counters.add("requests", 1);
-    counters.add("requestBytes", HEAD_BYTES + rows.batch().length());
+    counts.accept("requests", 1);
+    counts.accept("requestBytes", HEAD_BYTES + rows.batch().length());
     push();
   }
 
@@ -312,7 +312,7 @@ public final class WorkerClient implements Client {
         }
         boolean isTaken = take(push() ? SLICE : SHORT);
         long now = System.nanoTime();
-        counters.add("answerTime", now - begun);
+        counts.accept("answerTime", now - begun);
         begun = now;
         if (isTaken) {
           silent = now;
@@ -432,8 +432,8 @@ public final class WorkerClient implements Client {
     if (!head.has(BATCH)) {
       return false;
     }
-    counters.add("answers", 1);
-    counters.add("answerBytes", message.length());
+    counts.accept("answers", 1);
+    counts.accept("answerBytes", message.length());
     if (!head.has(PART) && parts.isEmpty()) {
       piece = Optional.of(new Piece(head, Optional.of(lease), NONE));
       return true;
@@ -456,12 +456,12 @@ public final class WorkerClient implements Client {
    */
   private void report(ByteBuffer bytes) {
     for (int i = 0; i < TIMES.size(); i++) {
-      counters.add(TIMES.get(i), gained(i, bytes.getLong()));
+      counts.accept(TIMES.get(i), gained(i, bytes.getLong()));
     }
     long converted = gained(TIMES.size(), bytes.getInt());
     int reason = bytes.getInt();
     if (converted > 0) {
-      counters.add("convertedBySpark" + reason, converted);
+      counts.accept("convertedBySpark" + reason, converted);
     }
   }
 

@@ -312,7 +312,7 @@ public final class AnsweredBatches implements AutoCloseable {
           run.stream(),
           run,
           this::checkSelf,
-          counts,
+          counts::add,
           allocator,
           check);
     }
@@ -322,7 +322,7 @@ public final class AnsweredBatches implements AutoCloseable {
     }
     batches.keepGroupsApart();
     return new SocketClient(
-        python, run, batches.schema(), this::sendNext, counts, allocator, check);
+        python, run, batches.schema(), this::sendNext, counts::add, allocator, check);
   }
 
   private boolean sendNext() {
@@ -352,7 +352,7 @@ public final class AnsweredBatches implements AutoCloseable {
         call.inFlight(),
         call.waits(),
         this::checkTask,
-        counts,
+        counts::add,
         allocator,
         schema -> refuse(handler.objection(schema)));
     batches.begin(borrowed, borrowed.requestRingBytes() / SidecarCall.PART);

@@ -16,6 +16,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
+import java.util.function.ObjLongConsumer;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
@@ -45,7 +46,7 @@ final class SocketClient implements Client {
   private final PythonRun run;
   private final byte[] schema; // schema to send if the task has no batches
   private final BooleanSupplier sendsNext;
-  private final Counters counters;
+  private final ObjLongConsumer<String> counts;
   private final BufferAllocator allocator;
   private final Consumer<Schema> check;
   private final ArrayDeque<Rows> unsent = new ArrayDeque<>();
@@ -67,14 +68,14 @@ final class SocketClient implements Client {
       PythonRun run,
       byte[] schema,
       BooleanSupplier sendsNext,
-      Counters counters,
+      ObjLongConsumer<String> counts,
       BufferAllocator allocator,
       Consumer<Schema> check) {
     this.call = call;
     this.run = run;
     this.schema = schema;
     this.sendsNext = sendsNext;
-    this.counters = counters;
+    this.counts = counts;
     this.allocator = allocator;
     this.check = check;
     run.writeBatchesWith(this::write);
@@ -85,8 +86,8 @@ final class SocketClient implements Client {
   @Override
   public void send(Rows rows) {
     unsent.add(rows);
-    counters.add("requests", 1);
-    counters.add("requestBytes", rows.batch().length());
+    counts.accept("requests", 1);
+    counts.accept("requestBytes", rows.batch().length());
   }
 
   /**
@@ -205,7 +206,7 @@ final class SocketClient implements Client {
     while (!over && batch.isEmpty()) {
       batch = read();
     }
-    counters.add("answerTime", System.nanoTime() - begun);
+    counts.accept("answerTime", System.nanoTime() - begun);
     isAnswered = batch.isPresent() && call.kind().has(Trait.ANSWERS_EACH_BATCH);
     // The answer lies in the memory of the stream's reader until the reader reads the next one.
     return batch.map(columns -> new Answer(columns, () -> {}));
@@ -217,8 +218,8 @@ final class SocketClient implements Client {
         answers = Optional.of(new ArrowStreamReader(run.socket(), allocator));
       }
       if (answers.isPresent() && answers.get().loadNextBatch()) {
-        counters.add("answers", 1);
-        counters.add("answerBytes", answers.get().bytesRead());
+        counts.accept("answers", 1);
+        counts.accept("answerBytes", answers.get().bytesRead());
         return columns(answers.get().getVectorSchemaRoot());
       }
     } catch (IOException error) {

@@ -1,6 +1,5 @@
 package io.shmring.spark.request;
 
-import io.shmring.exchange.Client.Counters;
 import java.util.HashMap;
 import java.util.Map;
 
@@ -9,7 +8,7 @@ import java.util.Map;
  * task counts some fifteen numbers for each batch, and Spark reads the metrics of a running task
  * only every few seconds. One thread at a time may use an object.
  */
-final class TaskCounts implements Counters {
+final class TaskCounts {
   // Number of first updates that are made at once, without INTERVAL_NS between them. If the node
   // above is slow, a task gives a few batches and then none for minutes: Spark's UI shows them.
   private static final int AT_ONCE = 16;
@@ -33,8 +32,7 @@ final class TaskCounts implements Counters {
     metrics.all().keySet().forEach(name -> sums.put(name, new Sum()));
   }
 
-  @Override
-  public void add(String name, long more) {
+  void add(String name, long more) {
     Sum sum = sums.get(name);
     sum.more = Math.max(0, sum.more) + more;
   }
