@@ -287,7 +287,7 @@ def test_session_that_was_stopped_is_said_to_be(spark, monkeypatch):
 
 
 def test_session_without_the_jar_is_told_so(spark, monkeypatch):
-    monkeypatch.setattr(report, "_LINKS", "io.shmring.NoSuchClass")
+    monkeypatch.setattr(report, "LINKS", "io.shmring.NoSuchClass")
     assert status(spark)["functions"] is False
     with pytest.raises(shmring.ShmringError, match=r"has no jar of shmring: start it with"):
         compare(lambda: spark.range(1))
