@@ -10,7 +10,6 @@ import io.shmring.spark.request.FunctionKind.Trait;
 import io.shmring.spark.request.FunctionKind;
 import io.shmring.spark.request.Input;
 import io.shmring.spark.request.Signature.Side;
-import io.shmring.spark.request.Signature.Types;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfAnswers;
 import java.io.Serializable;
@@ -169,30 +168,29 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
      * @param metadata metadata of a sidecar's requests; empty if a Python worker answers
      * @param lags whether results may come only after all requests
      */
-    default Signature signature(
-        FunctionNode node, Types types, Map<String, String> metadata, boolean lags) {
+    default Signature signature(FunctionNode node, Map<String, String> metadata, boolean lags) {
       boolean isOfSidecar = !metadata.isEmpty();
       Seq<Expression> arguments = FunctionNode.seq(sent());
       Seq<Attribute> input = node.child().output();
       StructType rows = node.child().schema();
       StructType sent = UdfAnswers.types(arguments);
       StructType results = UdfAnswers.types(results());
-      List<Side> ofRows = List.of(Side.of(sent, metadata));
       IntFunction<UdfAnswers.OverRows> overRows =
           (IntFunction<UdfAnswers.OverRows> & Serializable)
               partition ->
                   new UdfAnswers.OverRows(
                       rows, arguments, input, results, isOfSidecar, lags, partition);
       if (!canGiveColumns(node)) {
-        return Signature.of(ofRows, types, overRows::apply, Input::ofRows);
+        Side side = Side.of(sent, metadata);
+        return Signature.of(List.of(side), SparkTypes::of, overRows::apply, Input::ofRows);
       }
       List<Expression> written = new ArrayList<>(CollectionConverters.asJava(input));
       written.addAll(arguments());
       return new Signature(
           List.of(
               new Side(UdfAnswers.types(FunctionNode.seq(written)), places(node), sent, metadata)),
-          ofRows,
-          types,
+          true,
+          SparkTypes::of,
           partition ->
               new ColumnsThenRows(rows, results, isOfSidecar, () -> overRows.apply(partition)),
           Input::ofStage);
@@ -218,7 +216,7 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
     @Override
     public Signature signature(FunctionNode node) {
       StructType answer = UdfAnswers.types(results);
-      return signature(node, SparkTypes::of, UdfSteps.metadata(uses, answer, node.conf()), false);
+      return signature(node, UdfSteps.metadata(uses, answer, node.conf()), false);
     }
 
     @Override
@@ -263,7 +261,7 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
 
     @Override
     public Signature signature(FunctionNode node) {
-      return signature(node, SparkTypes::of, Map.of(), isIterator());
+      return signature(node, Map.of(), isIterator());
     }
 
     private boolean isIterator() {

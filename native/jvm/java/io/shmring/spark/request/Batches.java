@@ -46,7 +46,6 @@ final class Batches implements AutoCloseable {
   private final AnsweredBatches task;
   private final Call call;
   private final SparkTypes types;
-  private final boolean rowsMayWait; // whether rows may wait in Spark's queue for their answers
   private final VectorMemory memory;
   private final int mostRows; // most rows of a batch of the function
   private final VectorPool.Form form;
@@ -76,12 +75,11 @@ final class Batches implements AutoCloseable {
     this.input = input;
     this.call = task.call;
     this.types = task.signature.types().in(task.settings);
-    this.rowsMayWait = !task.signature.ofRows().isEmpty();
     this.form =
         new VectorPool.Form(
             input.endsBatches() ? Long.MAX_VALUE : call.wholeBytes(task.settings),
             call.isStruct(),
-            input.isOfLists());
+            input instanceof GroupInput grouped && grouped.isOfLists());
     List<Signature.Side> all = task.signature.sides();
     this.sides = IntStream.range(0, all.size()).mapToObj(i -> pool(i, all.get(i))).toList();
     this.generated = sides.get(0);
@@ -91,7 +89,7 @@ final class Batches implements AutoCloseable {
     this.groups = new GroupFiller(call.joinsGroups(), mostRows);
     // No generated code writes this input's rows into vectors, so the rows wait in Spark's queue
     // from the start.
-    if (rowsMayWait && input instanceof RowInput) {
+    if (task.signature.rowsMayWait() && input instanceof RowInput) {
       beginRows();
     }
     this.mostBytes =
@@ -147,7 +145,7 @@ final class Batches implements AutoCloseable {
 
   /** Returns the number of rows that the function gets at a time; 0 for all rows of a request. */
   int rowsAtATime() {
-    return input.isOfGroups() ? 0 : mostRows;
+    return input instanceof GroupInput ? 0 : mostRows;
   }
 
   /** Returns the schema of the first side's batches, as an IPC message. */
@@ -170,8 +168,8 @@ final class Batches implements AutoCloseable {
    * @param most most batches in the vectors, if batches may be joined at all
    */
   Vectors next(int most) {
-    if (written.isEmpty() && input.isOfGroups()) {
-      writeGroups();
+    if (written.isEmpty() && input instanceof GroupInput grouped) {
+      writeGroups(grouped);
     } else if (written.isEmpty()) {
       write(most);
     }
@@ -183,7 +181,7 @@ final class Batches implements AutoCloseable {
       keepRows(vectors);
       return next(most);
     }
-    if (memoryIsShort && call.needsMemory() && (isAlone || !rowsMayWait)) {
+    if (memoryIsShort && call.needsMemory() && (isAlone || !task.signature.rowsMayWait())) {
       throw memory.refused();
     }
     // CHANGE: edit this for a new metric
@@ -236,15 +234,15 @@ final class Batches implements AutoCloseable {
     return more;
   }
 
-  private void writeGroups() {
-    if (input.isWhole()) {
+  private void writeGroups(GroupInput grouped) {
+    if (grouped.isWhole()) {
       Vectors vectors = sides.get(0).take(mostBytes);
-      GroupFiller.fillWhole(input, vectors, client.orElseThrow());
+      GroupFiller.fillWhole(grouped, vectors, client.orElseThrow());
       written.add(vectors);
       return;
     }
     List<Vectors> filled = sides.stream().map(side -> side.take(mostBytes)).toList();
-    groups.fill(input, filled);
+    groups.fill(grouped, filled);
     for (Vectors vectors : filled) {
       if (vectors.groups().length == 0) {
         vectors.leave();
@@ -271,11 +269,12 @@ final class Batches implements AutoCloseable {
 
   /** Whether rows can wait in Spark's queue instead of columns in vectors. */
   private boolean mayKeepRows() {
-    return rowsMayWait && !(input instanceof RowInput);
+    return task.signature.rowsMayWait() && !(input instanceof RowInput);
   }
 
   private void beginRows() {
-    sides = List.of(pool(0, task.signature.ofRows().get(0)));
+    Signature.Side side = task.signature.sides().get(0);
+    sides = List.of(pool(0, Signature.Side.of(side.sent(), side.metadata())));
     task.counts.add("rowTasks", 1);
   }
 

@@ -47,7 +47,7 @@ final class GroupFiller {
    *
    * @param sides empty vectors of each side; the vectors of one side may stay empty
    */
-  void fill(Input input, List<Vectors> sides) {
+  void fill(GroupInput input, List<Vectors> sides) {
     long begun = System.nanoTime();
     long bytes;
     int rows = 0;
@@ -73,7 +73,7 @@ final class GroupFiller {
    * Writes a whole group or cogroup for a sidecar. If the group is too large for a request, only
    * counts its rows and bytes, for the text of the error.
    */
-  static void fillWhole(Input input, Vectors vectors, SidecarClient client) {
+  static void fillWhole(GroupInput input, Vectors vectors, SidecarClient client) {
     long enough = client.requestRingBytes() / 2;
     long rows = 0;
     long bytes = 0;

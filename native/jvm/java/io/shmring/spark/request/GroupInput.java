@@ -49,7 +49,7 @@ public final class GroupInput extends Input {
     return rows != null || side > 0 || groups.hasNext();
   }
 
-  @Override
+  /** Returns the side of the next rows: 0, or 1 for the right side of a cogroup. */
   int side() {
     return side;
   }
@@ -81,17 +81,12 @@ public final class GroupInput extends Input {
     return rows != null;
   }
 
-  @Override
-  boolean isOfGroups() {
-    return true;
-  }
-
-  @Override
+  /** Whether a sidecar gets each group, or cogroup, as one batch. */
   boolean isWhole() {
     return isWhole;
   }
 
-  @Override
+  /** Whether each batch has one row, with one list of rows for each side of a cogroup. */
   boolean isOfLists() {
     return isWhole && sent.size() > 1;
   }

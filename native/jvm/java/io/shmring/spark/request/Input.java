@@ -91,11 +91,6 @@ public abstract class Input {
    */
   abstract int fill(RootWriter writer, int mostRows);
 
-  /** Returns the side of the next rows: 0, or 1 for the right side of a cogroup. */
-  int side() {
-    return 0;
-  }
-
   /**
    * Whether the next row belongs to the same group, or side of a cogroup, as the rows that fill()
    * wrote last. If {@link #endsBatches}: whether the next row belongs to the same batch.
@@ -106,21 +101,6 @@ public abstract class Input {
 
   /** Whether the input says where batches end, whatever the settings say. */
   boolean endsBatches() {
-    return false;
-  }
-
-  /** Whether each call of fill() writes one group, or a part of one. */
-  boolean isOfGroups() {
-    return false;
-  }
-
-  /** Whether a sidecar gets each group, or cogroup, as one batch. */
-  boolean isWhole() {
-    return false;
-  }
-
-  /** Whether each batch has one row, with one list of rows for each side of a cogroup. */
-  boolean isOfLists() {
     return false;
   }
 }

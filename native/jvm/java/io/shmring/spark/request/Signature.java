@@ -21,15 +21,15 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * Describes a node's requests (columns and types sent) and how its tasks turn answers into rows.
  *
  * @param sides the inputs: one, or two for a cogroup
- * @param ofRows the side to use in place of the one in `sides` once input rows wait in Spark's
- *     queue for their answers ({@link AnswerHandler#keepRows}); empty if rows never have to wait
+ * @param rowsMayWait whether input rows may wait in Spark's queue for their answers ({@link
+ *     AnswerHandler#keepRows}); the vectors then have only the columns that are sent
  * @param types the mapping from Spark types to Arrow types
  * @param answers maker of each task's answer handler
  * @param input how the children's rows become batches
  */
 public record Signature(
     List<Side> sides,
-    List<Side> ofRows,
+    boolean rowsMayWait,
     Types types,
     Answers answers,
     Input.Maker<InternalRow> input)
@@ -42,7 +42,7 @@ public record Signature(
 
   public static Signature of(
       List<Side> sides, Types types, Answers answers, Input.Maker<InternalRow> input) {
-    return new Signature(sides, List.of(), types, answers, input);
+    return new Signature(sides, false, types, answers, input);
   }
 
   /** Maps Spark types to Arrow types under one task's settings. */
