@@ -270,7 +270,7 @@ public final class AnsweredBatches implements AutoCloseable {
                 () ->
                     python(
                         Math.max(
-                            batches.joinedBytes(), first.map(Vectors::bytes).orElse(0L)))));
+                            batches.groups.joinedBytes(), first.map(Vectors::bytes).orElse(0L)))));
     leaving = client.get()::close;
     if (first.isPresent()) {
       send(first.get());
@@ -320,7 +320,7 @@ public final class AnsweredBatches implements AutoCloseable {
       run = new PythonRun(python, context, bytes, false, metrics);
       run.begin();
     }
-    batches.keepGroupsApart();
+    batches.groups.keepApart();
     return new SocketClient(
         python, run, batches.schema(), this::sendNext, counts::add, allocator, check);
   }

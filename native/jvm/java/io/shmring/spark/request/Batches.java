@@ -49,7 +49,7 @@ final class Batches implements AutoCloseable {
   private final VectorMemory memory;
   private final int mostRows; // most rows of a batch of the function
   private final VectorPool.Form form;
-  private final GroupFiller groups;
+  final GroupFiller groups;
   private Input input;
   private int alone; // number of further requests that carry only one batch each
   private int cut; // rows taken from the child since the last multiple of cutRows()
@@ -128,19 +128,6 @@ final class Batches implements AutoCloseable {
 
   boolean hasNext() {
     return !written.isEmpty() || input.hasNext();
-  }
-
-  /** Returns the bytes at which a request takes no more groups; 0 if groups are not joined. */
-  long joinedBytes() {
-    return groups.joinedBytes();
-  }
-
-  /**
-   * Puts only one group into each further request: on a socket, Spark's worker reads each group as
-   * an Arrow stream of its own.
-   */
-  void keepGroupsApart() {
-    groups.keepApart();
   }
 
   /** Returns the number of rows that the function gets at a time; 0 for all rows of a request. */
