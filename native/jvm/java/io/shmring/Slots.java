@@ -71,7 +71,7 @@ final class Slots {
     return windows[(int) (offset >>> SHIFT)];
   }
 
-  /** Returns the position of an offset in the buffer that window() returns for it. */
+  /** Returns the position of the byte at `offset` in the buffer that window(offset) returns. */
   static int place(long offset) {
     return (int) offset & ((1 << SHIFT) - 1);
   }

@@ -12,8 +12,9 @@ import org.apache.arrow.memory.util.MemoryUtil;
 
 /**
  * Memory for decoding one batch that is compressed or has dictionaries, and so may be much larger
- * than its message. The memory is limited, and all of it is freed at once, because Arrow's classes
- * lose buffers when they fail midway, which would leak.
+ * than its message. The memory is limited. All of it is freed at once when the arena is closed,
+ * because Arrow's classes forget some of their buffers when decoding fails midway, and these
+ * buffers would leak.
  */
 final class Arena implements AutoCloseable {
   /**

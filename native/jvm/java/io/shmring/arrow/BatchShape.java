@@ -143,7 +143,8 @@ final class BatchShape {
     long length = found.length();
     nodes.add(new ArrowFieldNode(length, found.nullCount()));
     boolean hasOffsets = false;
-    // Number of the children's values, or bytes of the values that offsets point to.
+    // For a list, the number of its elements, and for texts or binaries, the number of their bytes:
+    // both are the last offset. Without offsets, the number of values.
     long end = length;
     for (BufferLayout layout : part.layouts) {
       int width = layout.getTypeBitWidth();

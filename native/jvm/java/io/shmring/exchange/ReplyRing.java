@@ -82,9 +82,9 @@ final class ReplyRing implements AutoCloseable {
   }
 
   /**
-   * Returns the number of slots for a ring, a power of two from LEAST_SLOTS to MOST_SLOTS: the next
-   * one from `wish` on, or a smaller one if the ring would take more memory than one reply ring
-   * may.
+   * Returns the number of slots for a ring: the smallest power of two that is not below `wish`,
+   * from LEAST_SLOTS to MOST_SLOTS. The number is smaller if the ring would take more memory than
+   * one reply ring may.
    */
   static long fitting(long wish) {
     long most = Math.min(MEMORY.getUsableSpace() / PART / SLOT_COST, MOST_SLOTS);

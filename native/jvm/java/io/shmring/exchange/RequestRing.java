@@ -25,8 +25,8 @@ final class RequestRing implements AutoCloseable {
   private static final String MOVED = "moved ";
 
   /**
-   * Number of seats that clients leave free, but at most an eighth of all seats: a worker that
-   * replaces a dead one must find a free seat.
+   * Number of seats that clients leave free, because a worker that replaces a dead one must find a
+   * free seat. In a ring with few seats, clients leave an eighth of all seats free instead.
    */
   private static final int FOR_WORKERS = 16;
 

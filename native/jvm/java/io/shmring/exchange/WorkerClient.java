@@ -117,7 +117,7 @@ public final class WorkerClient implements Client {
       return head;
     }
 
-    /** Returns the offset of the batch in a message with so many row counts, a multiple of 8. */
+    /** Returns the offset of the batch in a message with `together` row counts: a multiple of 8. */
     static int bytes(int together) {
       return HEAD_BYTES + (together + 1) / 2 * 2 * Integer.BYTES;
     }

@@ -99,8 +99,8 @@ public final class RowSink extends GenericInternalRow {
    * may still go on for a while, for example if a row of a join has many partners, and fill several
    * writers.
    *
-   * @param mostRows most rows of the present writer, a number of whole batches; later writers have
-   *     one batch each
+   * @param mostRows most rows of the present writer, which may be the rows of several batches; each
+   *     later writer takes the rows of one batch
    */
   public void limit(int enough, int mostRows) {
     this.enough = enough;

@@ -62,8 +62,8 @@ public final class DriverCollect {
   private static final String NO_LIMIT =
       "the free memory; set " + MOST_BYTES + " to a size, and files in spark.local.dir take so much";
 
-  // Without a limit in the settings, a result may be as large as the free memory, or have this many
-  // bytes if less memory is free.
+  // If the settings do not limit a result, its limit is the free memory, but at least this many
+  // bytes.
   private static final long LEAST_BYTES = 64 << 20;
 
   private static final byte DONE = 1;

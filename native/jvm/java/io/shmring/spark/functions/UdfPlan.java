@@ -71,8 +71,8 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
   }
 
   /**
-   * Returns the plan below a projection of mere columns, which Spark puts between two UDFs to drop
-   * the columns that only the lower UDF takes.
+   * Returns the plan below a projection that only selects columns, if there is one. Spark puts one
+   * between two UDFs to drop the columns that only the lower UDF takes.
    */
   private static LogicalPlan source(LogicalPlan plan) {
     return plan instanceof Project project

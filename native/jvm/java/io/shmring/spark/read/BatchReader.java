@@ -253,8 +253,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   }
 
   /**
-   * Sleeps until Spark ends this attempt because another attempt has succeeded; Spark does not
-   * count it as a failure then.
+   * Sleeps until Spark ends this attempt because another attempt has succeeded. Spark does not
+   * count an attempt that it has ended itself as a failure.
    */
   private void awaitKill() {
     if (hasAwaitedTurn || (task.attemptNumber() > 0 && !isRunAgain())) {

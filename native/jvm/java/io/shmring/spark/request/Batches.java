@@ -254,7 +254,7 @@ final class Batches implements AutoCloseable {
 
   // --- rows that wait in Spark's queue --------------------------------------------------------
 
-  /** Whether rows can wait in Spark's queue instead of columns in vectors. */
+  /** Whether the task keeps columns in vectors, and can still change to rows in Spark's queue. */
   private boolean mayKeepRows() {
     return task.signature.rowsMayWait() && !(input instanceof RowInput);
   }

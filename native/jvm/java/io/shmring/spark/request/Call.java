@@ -70,7 +70,10 @@ public sealed interface Call extends Serializable {
     return false;
   }
 
-  /** Whether one request may have several groups; true if the function cannot notice. */
+  /**
+   * Whether one request may have several groups. True only if the function cannot notice that they
+   * came together.
+   */
   default boolean joinsGroups() {
     return false;
   }

@@ -53,8 +53,8 @@ public final class ColumnsThenRows extends UdfAnswers {
   }
 
   /**
-   * Returns the handler of rows if it handles the oldest request, or the next one if none is under
-   * way; empty if the request's columns stay in vectors.
+   * Returns `rows` if the input rows of the oldest request wait in Spark's queue, or empty if its
+   * input columns stay in vectors. If no request is under way, answers for the next request.
    */
   private Optional<OverRows> now() {
     return rows.filter(each -> !isUnderWay());

@@ -150,9 +150,13 @@ public record FunctionTask<T, R>(
       }
     }
 
-    /** Sets the metrics of this task that are no sums. */
+    /**
+     * Sets the task's metrics that are not sums: the bytes of the largest request, and the batches
+     * per request.
+     */
     void sent(long largest) {
-      SQLMetric before = all.get("largestRequest"); // a task may run several partitions of the node
+      // Keep a larger size that another partition of the node, in the same task, has set.
+      SQLMetric before = all.get("largestRequest");
       before.set(Math.max(before.value(), largest));
       double requests = Math.max(1, all.get("requests").value());
       all.get("perRequest").set(all.get("batches").value() / requests);

@@ -16,7 +16,7 @@ final class GeneratedInput extends Input {
   // then next() returns the sink. If the code ends before that, hasNext() returns false.
   private final Iterator<InternalRow> stops;
   private int batchRows;
-  private int taken; // rows of the sink's oldest writer that calls of fill() have returned
+  private int taken; // rows in the sink's oldest writer that fill() has already counted
   private boolean ended;
 
   GeneratedInput(RowSink sink, Iterator<InternalRow> stops) {
