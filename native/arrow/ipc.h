@@ -43,9 +43,9 @@ struct ArrowArray {
  * it. */
 #define IPC_MOST_ROWS (INT64_C(1) << 32)
 
-/* Kinds of arrays, by the buffers and children that they have besides the validity. */
+/* Kinds of arrays, by the buffers and children that an array has besides its validity buffer. */
 enum ipc_values {
-	VALUES_NONE, /* no buffers, not even a validity: the type null */
+	VALUES_NONE, /* no buffers, not even a validity buffer: the type null */
 	VALUES_FIXED, /* a buffer of values of `width` bytes each */
 	VALUES_BITS,
 	VALUES_BYTES, /* a buffer of offsets of `width` bytes each, and a buffer of bytes */
@@ -66,7 +66,7 @@ struct ipc_field {
 struct ipc_layout {
 	struct ipc_field *fields; /* all fields, each before its children; the first stands for the record batch */
 	uint32_t field_count;
-	uint32_t buffer_count; /* number of buffers in a message: those of all fields together */
+	uint32_t buffer_count; /* number of buffers in a message: the buffers of all columns and their children */
 };
 
 /* Functions of ipc_fields.c, which describes the layout of a schema's batches. */

@@ -43,8 +43,8 @@ static_assert((int)SHMRING_KIND_BYTES == KIND_BYTES && (int)SHMRING_KIND_END == 
 		  (int)SHMRING_KIND_ARROW_STREAM == KIND_ARROW_STREAM,
 	      "the header's kinds are the layout's");
 
-/* The head of an encapsulated IPC message: ff ff ff ff, the size of its metadata
- * (at least one word of a flat buffer), and the metadata itself. */
+/* Returns true if `data` begins like an encapsulated IPC message: ff ff ff ff, then the size of the metadata (at
+ * least one word of a flat buffer), then room for the metadata. */
 static bool is_encapsulated(const uint8_t *data, uint64_t length)
 {
 	uint32_t head[2];

@@ -211,7 +211,8 @@ static int admin_enter_writable(shmring *r)
 
 	RETURN_NOT_OK(check_writable(r));
 	status = admin_enter(r);
-	/* The process takes a seat first: if it dies while it changes the graph, it must leave a dead seat. */
+	/* The process takes a seat first: if it dies while it changes the graph, recovery finds the dead seat, and
+	 * completes the change. */
 	if (!status && load_relaxed(&r->seat) == NOBODY) {
 		status = handle_seat(r);
 		if (status)

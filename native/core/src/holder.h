@@ -6,7 +6,8 @@
 
 int check_named(const shmring *ring, const shmring_consumer *consumer);
 
-/* Calls check_named() once if a wait has set `lost` in `memory`. */
+/* Called by a try to push or take that finds no room or no message. If the last wait has found the ring lost
+ * (find_lost()), returns the error of check_named(), or SHMRING_OK if the ring can be used after all. */
 static inline int check_lost(const shmring *ring, const shmring_consumer *consumer, struct wait_memory *memory)
 {
 	if (__builtin_expect(!load_relaxed(&memory->lost), 1))

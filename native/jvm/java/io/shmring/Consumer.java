@@ -121,7 +121,8 @@ public final class Consumer extends Handle implements AutoCloseable {
       Optional<Lease> lease = Optional.of(new Lease(this, taken, described));
       made = true;
       return lease;
-    } finally { // not a catch block, which may load a class, and fail without memory
+    } finally {
+      // Not a catch block: the JVM may have to load a class for it, which fails without memory.
       if (!made) {
         handBack(taken.get(0), taken.get(1));
       }
@@ -254,7 +255,8 @@ public final class Consumer extends Handle implements AutoCloseable {
   }
 
   private void leaveBranch(LongConsumer how) {
-    refuseInHandler("closed"); // called without the monitor: a thread that waits here may hold it
+    // Do not lock this consumer here: a thread that waits for a message holds the lock.
+    refuseInHandler("closed");
     leave(
         consumer -> {
           how.accept(consumer);

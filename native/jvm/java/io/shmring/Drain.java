@@ -22,8 +22,8 @@ final class Drain {
   }
 
   /**
-   * Takes up to `limit` messages. Returns their number, or an {@link Outcome}. Skips a damaged
-   * message and throws.
+   * Takes up to `limit` messages. Returns their number, or an {@link Outcome}. If the first message
+   * is damaged, releases that message and throws.
    */
   int take(long handle, int limit, Consumer consumer) {
     int count = Native.take(ring, handle, Math.min(limit, MOST), Long.MAX_VALUE, address, MOST);
@@ -77,8 +77,8 @@ final class Drain {
    * Releases the messages before `done` and hands the rest back. If the rest cannot be handed back,
    * the consumer's close() hands it back.
    *
-   * @param failure the exception that the caller gets anyway, or null: gets an exception of this
-   *     method as a suppressed one
+   * @param failure the exception that the caller throws anyway, or null; an exception of this
+   *     method is added to it as a suppressed one
    */
   private void settle(Consumer consumer, long done, Throwable failure) {
     long first = words.get(0);

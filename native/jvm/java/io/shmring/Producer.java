@@ -19,7 +19,7 @@ public final class Producer extends Handle implements AutoCloseable {
   private final ByteBuffer slot; // direct buffer through which push() passes a message of one slot
   private final long slotAddress;
   private Optional<Claim> open = Optional.empty();
-  // Direct buffer of pushMany(): offsets, then lengths.
+  // Direct buffer of pushMany(): offsets of the messages' slots, then lengths of the messages.
   private ByteBuffer words = ByteBuffer.allocateDirect(0);
 
   Producer(Ring ring, ByteBuffer slot, long handle, WaitStrategy wait) {
@@ -248,7 +248,8 @@ public final class Producer extends Handle implements AutoCloseable {
       open = Optional.of(new Claim(this, handle(), sequence, parts, aligns));
       made = true;
       return open;
-    } finally { // not a catch block, which may load a class, and fail without memory
+    } finally {
+      // Not a catch block: the JVM may have to load a class for it, which fails without memory.
       if (!made) {
         Native.abort(handle());
       }
