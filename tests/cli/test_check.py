@@ -56,7 +56,9 @@ def test_path_without_a_ring_is_made_where_it_can_be(tmp_path: Path) -> None:
     mend(says(tmp_path / "-x", 2, f"shmring create {tmp_path}/-x"))
     assert check(tmp_path / "-x")[0] < 2
     again = shell(f"cd {tmp_path} && shmring create ./-x").stderr
-    assert again.endswith(f"exists already ({tmp_path}/-x); attach to it or unlink it first\n")
+    assert again.endswith(
+        f'ring "{tmp_path}/-x" exists already; attach to it, or unlink it first\n'
+    )
     says(tmp_path / "none" / "x", 2, "", f"there is no folder {tmp_path}/none\n")
     with pytest.raises(shmring.RingNotFound, match="there is no folder"):
         shmring.attach(path=tmp_path / "none" / "x")

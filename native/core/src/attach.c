@@ -83,7 +83,7 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 
 	if (flags & ~(uint32_t)(SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER | SHMRING_FOREIGN_COPY) ||
 	    (flags & SHMRING_FOREIGN_COPY && !(flags & SHMRING_READ_ONLY)))
-		return fail(SHMRING_E_INVALID, "ring \"%s\": there are no attach flags %#x", base_name(path),
+		return fail(SHMRING_E_INVALID, "ring \"%s\": there are no attach flags %#x", label_of(path),
 			    flags);
 	r = ring_new();
 	if (!r)
@@ -152,7 +152,7 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 {
 	struct stat st;
 	shmring *r = NULL;
-	int status = attach_file(path, base_name(path), flags, open_flags(flags & SHMRING_READ_ONLY), &r);
+	int status = attach_file(path, label_of(path), flags, open_flags(flags & SHMRING_READ_ONLY), &r);
 
 	/* `shmring gc` unlinks a ring under the admin lock. If it did so before this handle got the lock, the file
 	 * has no link any more. */

@@ -14,6 +14,8 @@
 
 struct lock_file; /* locks.c */
 
+enum { LABEL_BYTES = 256 }; /* room for the text that names a ring in messages: label_of() */
+
 struct shmring {
 	uint64_t owned; /* 0 in every forked child: see ring_new() and is_owned() */
 	struct cursors *cursors;
@@ -38,7 +40,7 @@ struct shmring {
 	size_t mapped_bytes; /* bytes from `base`: the file, and the slots again */
 	struct older_map *older_maps; /* earlier maps of the slots, with copies, see copies.c; NULL: none */
 	uint32_t copies; /* number of copies in older maps that are still read */
-	char name[256];
+	char name[LABEL_BYTES];
 	struct header header; /* checked copy of the file's header, which is not read again */
 };
 
@@ -189,7 +191,7 @@ int lock_file_hold(const struct lock_file *file, off_t offset, void **page);
 void lock_file_drop(void *page);
 
 /* file.c */
-const char *base_name(const char *path);
+const char *label_of(const char *path);
 void lay_out(struct header *header);
 uint32_t header_crc(const struct header *header);
 ssize_t header_load(int fd, struct header *header);

@@ -344,16 +344,16 @@ static int fail_exists(const char *path)
 						     : "a pipe, a socket or a device");
 	if (shmring_reapable(path) == 1)
 		return fail(SHMRING_E_EXISTS,
-			    "ring \"%s\" exists already (%s), and all its participants are dead; `shmring gc %s` "
-			    "removes it, or attach to it",
-			    base_name(path), path, path);
-	return fail(SHMRING_E_EXISTS, "ring \"%s\" exists already (%s); attach to it or unlink it first",
-		    base_name(path), path);
+			    "ring \"%s\" exists already, and all its participants are dead; attach to it, or let "
+			    "`shmring gc %s` remove it",
+			    label_of(path), path);
+	return fail(SHMRING_E_EXISTS, "ring \"%s\" exists already; attach to it, or unlink it first",
+		    label_of(path));
 }
 
 int shmring_create(const char *path, const struct shmring_options *options, shmring **ring)
 {
-	const char *name = base_name(path);
+	const char *name = label_of(path);
 	struct stat st;
 	struct header h;
 	struct draft d = {0};
@@ -397,5 +397,14 @@ int shmring_open_or_create(const char *path, const struct shmring_options *optio
 		if (status == SHMRING_E_NOT_FOUND)
 			status = shmring_create(path, options, ring);
 	} while (status == SHMRING_E_EXISTS);
+	if (!status && (*ring)->capacity < options->slots) {
+		status =
+		    fail(SHMRING_E_EXISTS,
+			 "ring \"%s\" exists already with %llu slots, fewer than %llu; ask for fewer slots, or "
+			 "unlink the ring first",
+			 (*ring)->name, (unsigned long long)(*ring)->capacity, (unsigned long long)options->slots);
+		shmring_close(*ring);
+		*ring = NULL;
+	}
 	return status;
 }

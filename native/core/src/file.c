@@ -15,14 +15,15 @@ enum { NAME_MAX_BYTES = 200 };
 
 static_assert(sizeof NAMED + NAME_MAX_BYTES <= SHMRING_PATH_BYTES, "room for every name");
 
-/* Returns the ring's name for error messages: the name of a named ring, else the name of its file. */
-const char *base_name(const char *path)
+/* Returns the text that names a ring in error messages: the name of a named ring, else the path of its file, or
+ * only the file's name if the path does not fit into LABEL_BYTES. */
+const char *label_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 
 	if (strncmp(path, NAMED, strlen(NAMED)) == 0)
 		return path + strlen(NAMED);
-	return slash ? slash + 1 : path;
+	return slash && strlen(path) >= LABEL_BYTES ? slash + 1 : path;
 }
 
 int shmring_path_of(const char *name, char *path, size_t size)

@@ -1,4 +1,5 @@
 /* Calls that make, find, follow and drop branches. */
+#include <stdio.h>
 #include <string.h>
 
 #include "cells.h"
@@ -20,11 +21,31 @@ static bool find_branch(const shmring *r, const char *name, uint32_t *id)
 	return false;
 }
 
+/* Fails with the names of the branches that there are, because the name asked for may be misspelled. */
+static int fail_no_branch(const shmring *r, const char *name)
+{
+	char names[256] = "none";
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < BRANCHES; i++) {
+		char text[sizeof branch_at(r, i)->d.name];
+
+		if (!is_active(r, i))
+			continue;
+		name_load(text, branch_at(r, i)->d.name, sizeof text);
+		if (used + strlen(text) + sizeof "\"\", , ..." > sizeof names) {
+			snprintf(names + used, sizeof names - used, ", ...");
+			break;
+		}
+		used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%s\"", used ? ", " : "", text);
+	}
+	return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch \"%s\"; its branches: %s", r->name, name,
+		    names);
+}
+
 int shmring_find_branch(const shmring *r, const char *name, uint32_t *id)
 {
-	if (find_branch(r, name, id))
-		return SHMRING_OK;
-	return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch \"%s\"", r->name, name);
+	return find_branch(r, name, id) ? SHMRING_OK : fail_no_branch(r, name);
 }
 
 /* Returns true if the branch has orphans: seats whose leases await adoption. */
@@ -176,7 +197,7 @@ int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_o
 		o = &defaults;
 	RETURN_NOT_OK(check_name(r, name));
 	graph_repair(r);
-	if (shmring_find_branch(r, name, id) == SHMRING_OK) {
+	if (find_branch(r, name, id)) {
 		recover_dead_seats(r); /* drops ephemeral branches whose consumers are dead, too */
 		if (is_active(r, *id))
 			return joining ? join_existing(r, *id, name) : SHMRING_OK;

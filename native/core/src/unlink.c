@@ -66,7 +66,7 @@ static int fail_left_alone(const char *path)
 
 static int fail_not_found(const char *path)
 {
-	return fail(SHMRING_E_NOT_FOUND, "no ring \"%s\" on this host (looked for %s)", base_name(path), path);
+	return fail(SHMRING_E_NOT_FOUND, "no ring \"%s\" on this host (looked for %s)", label_of(path), path);
 }
 
 static int await_admin_lock(int fd, const char *path)
@@ -75,7 +75,7 @@ static int await_admin_lock(int fd, const char *path)
 
 	while (!lock_byte(fd, ADMIN_LOCK_OFFSET)) {
 		if (monotonic() > deadline)
-			return fail_admin_taken(fd, base_name(path));
+			return fail_admin_taken(fd, label_of(path));
 		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 	}
 	return SHMRING_OK;
@@ -112,7 +112,7 @@ static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remo
 	if (remove)
 		status = remove(path, context);
 	else if (unlink(path))
-		status = fail_errno("cannot unlink it", base_name(path));
+		status = fail_errno("cannot unlink it", label_of(path));
 	if (is_named(fd, path)) /* `remove` has failed, or has left the name on purpose */
 		mark(fd, &h, 0);
 	return status;
@@ -127,7 +127,7 @@ int shmring_unlink(const char *path, const uint8_t uuid[16], int (*remove)(const
 	if (!file) {
 		if (errno == ENOENT)
 			return fail_not_found(path);
-		return errno == ENXIO ? fail_left_alone(path) : fail_errno("cannot open it", base_name(path));
+		return errno == ENXIO ? fail_left_alone(path) : fail_errno("cannot open it", label_of(path));
 	}
 	status = unlink_file(lock_file_number(file), path, uuid, remove, context);
 	close_file(file, ADMIN_LOCK_OFFSET);
