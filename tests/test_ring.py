@@ -83,11 +83,19 @@ def test_options_are_kept_in_the_ring(name):
 
 def test_open_or_create_makes_it_once(name):
     with (
-        shmring.open_or_create(name, slots=1024) as first,
-        shmring.open_or_create(name, slots=4096) as second,
+        shmring.open_or_create(name, slots=2048) as first,
+        shmring.open_or_create(name, slots=1024) as second,
+        shmring.open_or_create(name) as third,
     ):
-        assert second.slots == 1024
-        assert second.info.uuid == first.info.uuid
+        assert second.slots == third.slots == 2048
+        assert first.info.uuid == second.info.uuid == third.info.uuid
+        # The refusal takes no participant's seat.
+        for _ in range(2 * first.info.participants):
+            with pytest.raises(shmring.RingExists, match="with 2048 slots, fewer than 4096"):
+                shmring.open_or_create(name, slots=4096)
+        for slots in (0, 1000, 1 << 40):
+            with pytest.raises(ValueError, match="power of two from 1024 to 2147483648, not"):
+                shmring.open_or_create(name, slots=slots)
     shmring.unlink(name)
 
 

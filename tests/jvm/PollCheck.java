@@ -42,6 +42,7 @@ public final class PollCheck extends Checks {
         case "claim memory" -> claimWithoutMemory(ring, count);
         case "put" -> putLarge(ring);
         case "single" -> refuseSecondProducer(ring);
+        case "larger" -> refuseLargerRing(ring, count);
         case "waits" -> waitInEveryWay(ring, count);
         case "shared" -> tellAllWhoShare(ring);
         case "race" -> closeAtOnce(ring, arguments[1], count);
@@ -253,6 +254,13 @@ public final class PollCheck extends Checks {
       }
     }
     check(failures > 0, "memory was short behind a claim");
+  }
+
+  private static void refuseLargerRing(Ring ring, long slots) throws Exception {
+    int participants = ring.participants().size();
+    Ring.openOrCreate(ring.name(), slots / 2).close();
+    refused(Status.EXISTS, () -> Ring.openOrCreate(ring.name(), slots));
+    check(ring.participants().size() == participants, "the refused handle is closed");
   }
 
   private static void refuseSecondProducer(Ring ring) throws Exception {

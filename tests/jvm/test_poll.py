@@ -97,6 +97,10 @@ def test_a_ring_for_one_producer_is_made_in_java(name: str, java: Java) -> None:
         ring.unlink()
 
 
+def test_a_ring_with_fewer_slots_is_not_opened_in_java(java: Java, ring: shmring.Ring) -> None:
+    run(java, "larger", ring, 2 * ring.slots)
+
+
 def test_a_temporary_ring_whose_file_is_another_ones_is_closed_in_java(
     name: str, java: Java
 ) -> None:

@@ -208,7 +208,7 @@ def test_rings_live_as_long_as_the_executor(attend, name, until):
     assert name not in shmring.rings()
 
 
-def test_ring_that_others_use_stays(attend, name):
+def test_ring_that_others_use_stays(attend, name, capfd):
     attendant = attend(rings={name: {"slots": "1k"}})
     attendant.await_metrics(**{f"ring.{name}.claimed": 0})
     with shmring.attach(name):
@@ -216,6 +216,7 @@ def test_ring_that_others_use_stays(attend, name):
         assert name in shmring.rings()
         attendant = attend(rings={name: {"slots": "2048"}})
         attendant.metrics()
+        assert "exists already with 1024 slots and stays as it is" in capfd.readouterr().err
     attendant.executor_dies()
     assert name not in shmring.rings()
 

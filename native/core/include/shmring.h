@@ -148,8 +148,8 @@ SHMRING_API int shmring_create(const char *path, const struct shmring_options *o
  * The caller owns *ring until shmring_close(). */
 SHMRING_API int shmring_attach(const char *path, uint32_t flags, shmring **ring);
 
-/* Attaches to the ring at `path`, or makes it if there is none. Several processes
- * may call this at once; an existing ring does not change. */
+/* Attaches to the ring at `path`, or makes it if there is none. Several processes may call this at once. An
+ * existing ring does not change: SHMRING_E_EXISTS if it has fewer slots than `options` say. */
 SHMRING_API int shmring_open_or_create(const char *path, const struct shmring_options *options, shmring **ring);
 
 /* Gives up the handle. Its producers and consumers must have been closed. */

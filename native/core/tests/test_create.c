@@ -109,6 +109,25 @@ FOLDER_TEST(a_ring_appears_with_its_maker_in_it)
 	CHECK_IS(files_in_folder(NULL, 0), 0);
 }
 
+FOLDER_TEST(a_ring_that_is_there_is_opened_if_it_is_large_enough)
+{
+	const struct shmring_options large = {.slots = 2048};
+	shmring *r = make(at, &small), *other = NULL;
+	char words[64];
+
+	CHECK_IS(shmring_open_or_create(at, &small, &other), SHMRING_OK);
+	shmring_close(other);
+	CHECK_IS(shmring_open_or_create(at, &large, &other), SHMRING_E_EXISTS);
+	CHECK(!other);
+	snprintf(words, sizeof words, "already with %d slots, fewer than %d", (int)small.slots, (int)large.slots);
+	CHECK(strstr(shmring_error_message(), words));
+	CHECK(strstr(shmring_error_message(), at)); /* names the path, not only the file */
+	shmring_close(r);
+	NEED(unlink(at) == 0);
+	CHECK_IS(shmring_open_or_create(at, &large, &other), SHMRING_OK);
+	shmring_close(other);
+}
+
 /* How often this process maps the file with this name. */
 static int maps_of(const char *path)
 {

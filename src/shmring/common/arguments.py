@@ -22,7 +22,7 @@ Wait = Literal["default", "spin", "yield", "sleep", "futex"]
 WhenFull = Literal["block", "raise", "drop"]
 
 MOST_IN_FLIGHT = 2**31 - 1  # limit of the option `in_flight`: an int in Java
-_LEAST_SLOTS, _MOST_SLOTS = 1024, 2**31  # the core's limits
+LEAST_SLOTS, _MOST_SLOTS = 1024, 2**31  # the core's limits
 
 ARROW_KINDS = (KIND_ARROW_BATCH, KIND_ARROW_STREAM)
 DEFAULT_START: Start = "earliest"
@@ -45,20 +45,26 @@ def choose(table: dict[str, int], what: str, value: object) -> int:
     raise ValueError(f"{what} must be one of {', '.join(map(repr, table))}, not {value!r}")
 
 
-def integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> int:
-    """Return the value if it is an integer (Python's or numpy's) in the range, else raise."""
+def _index(what: str, value: object) -> int:
     if not isinstance(value, SupportsIndex) or isinstance(value, bool):
         raise TypeError(f"{what} must be an int, not {value!r}")
-    if not least <= index(value) <= most:
-        raise ValueError(f"{what} must be from {least} to {most}, not {value}")
     return index(value)
+
+
+def integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> int:
+    """Return the value if it is an integer (Python's or numpy's) in the range, else raise."""
+    number = _index(what, value)
+    if not least <= number <= most:
+        raise ValueError(f"{what} must be from {least} to {most}, not {value}")
+    return number
 
 
 def slots_of(what: str, value: object) -> int:
     """Check a ring's number of slots before the ring is made."""
-    slots = integer(what, value, _LEAST_SLOTS, _MOST_SLOTS)
-    if slots & (slots - 1):
-        raise ValueError(f"{what} must be a power of two, not {value}")
+    slots = _index(what, value)
+    if not LEAST_SLOTS <= slots <= _MOST_SLOTS or slots & (slots - 1):
+        text = f"{what} must be a power of two from {LEAST_SLOTS} to {_MOST_SLOTS}, not {value}"
+        raise ValueError(text)
     return slots
 
 

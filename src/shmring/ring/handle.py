@@ -13,6 +13,7 @@ from shmring._shmring import SLOT_BYTES, Consumer, Producer
 from shmring.common.arguments import (
     CLOCKS,
     DEFAULT_START,
+    LEAST_SLOTS,
     WAITS,
     WHEN_FULL,
     Clock,
@@ -23,6 +24,7 @@ from shmring.common.arguments import (
     choose,
     integer,
     schema_bytes,
+    slots_of,
     start_of,
 )
 from shmring.common.closing import Closing
@@ -558,8 +560,8 @@ def create(
             where,
             label,
             mode=integer("mode", mode, 0, 0o777),
-            slots=integer("slots", slots, 1),
-            participants=integer("participants", participants, 1, 2**31),
+            slots=slots_of("slots", slots),
+            participants=integer("participants", participants, 1, _shmring.MAX_PARTICIPANTS),
             single_producer=single_producer,
             checksum=checksum,
             prefault=prefault,
@@ -628,25 +630,36 @@ def open_or_create(
     Parameters
     ----------
     name, path : one of the two
-    options : of :func:`create`; an existing ring does not change
+    options : of :func:`create`; an existing ring does not change, and may have more `slots`
 
     Raises
     ------
-    the errors of :func:`create` and :func:`attach`
+    RingExists : there is a ring with fewer slots than `slots`
+    the other errors of :func:`create` and :func:`attach`
     """
-    return attach_or_make(name, path, **options)[0]
+    least = slots_of("slots", options.get("slots", LEAST_SLOTS))
+    return attach_or_make(name, path, least=least, **options)[0]
 
 
 def attach_or_make(
-    name: str | None, path: Path | None, **options: Unpack[CreateOptions]
+    name: str | None, path: Path | None, *, least: int = 0, **options: Unpack[CreateOptions]
 ) -> tuple[Ring, bool]:
-    """Do the work of open_or_create(), and return also whether the ring was made now."""
+    """Attach to a ring, or make it if there is none; return also whether it was made now.
+
+    An existing ring with fewer slots than `least` is refused.
+    """
     while True:
         try:
-            return attach(name, path=path), False
+            ring = attach(name, path=path)
         except RingNotFound:
-            pass
-        try:
-            return create(name, path=path, **options), True
-        except RingExists:
-            pass
+            try:
+                return create(name, path=path, **options), True
+            except RingExists:
+                continue
+        if ring.slots < least:
+            ring.close()
+            raise RingExists(
+                f'ring "{ring.name or ring.path}" exists already with {ring.slots} slots, fewer '
+                f"than {least}; ask for fewer slots, or unlink the ring first"
+            )
+        return ring, False

@@ -25,6 +25,7 @@ from shmring.errors import (
     ShmringError,
     SidecarUnavailable,
 )
+from shmring.ring import attach_or_make
 from shmring.ring.names import REQUESTS, SHM_FOLDER, is_own_limit, memory, remove
 from shmring.ring.records import Finding, ParticipantRecord
 from shmring.sidecars.wire import (
@@ -360,9 +361,13 @@ def open_ring(sidecar: str, slots: int | None) -> shmring.Ring:
     """
     ring = REQUEST.make(
         slots,
-        lambda slots: shmring.open_or_create(
-            request_ring_name(sidecar), slots=slots, participants=MAX_PARTICIPANTS, temporary=True
-        ),
+        lambda slots: attach_or_make(
+            request_ring_name(sidecar),
+            None,
+            slots=slots,
+            participants=MAX_PARTICIPANTS,
+            temporary=True,
+        )[0],
     )
     ring.keep()  # another sidecar may still serve the ring when this one stops
     return ring

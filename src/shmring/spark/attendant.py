@@ -41,6 +41,7 @@ import shmring
 from shmring.common.arguments import number_of
 from shmring.common.own_file import open_own
 from shmring.errors import RingNotFound, ShmringError
+from shmring.ring import attach_or_make
 from shmring.ring.names import SHM_FOLDER, remove
 from shmring.sidecars.options import (
     LOADING_SECONDS,
@@ -260,7 +261,10 @@ class _Attendant:
         self._untold = b""
         for name, options in config["rings"].items():
             try:
-                self._rings[name] = shmring.open_or_create(name, slots=_slots_of(name, options))
+                slots = _slots_of(name, options)
+                ring = self._rings[name] = attach_or_make(name, None, slots=slots)[0]
+                if ring.slots < slots:
+                    say(f'ring "{name}" exists already with {ring.slots} slots and stays as it is')
             except (ShmringError, ValueError) as error:
                 say(f'ring "{name}" cannot be made: {error}')
 

@@ -114,12 +114,23 @@ public final class Ring implements AutoCloseable {
    * Attaches to the ring, or makes a ring of bytes if there is none; several processes may call
    * this at once.
    *
-   * @param slots a power of two, at least 1,024; ignored if the ring exists
+   * @param slots a power of two, at least 1,024; an existing ring with fewer slots is refused ({@link
+   *     Status#EXISTS})
    */
   public static Ring openOrCreate(String name, long slots) {
     while (true) {
       try {
-        return attach(name);
+        Ring ring = attach(name);
+        long there = ring.info().slots();
+        if (there < slots) {
+          ring.close();
+          throw new RingException(
+              Status.EXISTS,
+              "ring \"%s\" exists already with %d slots, fewer than %d; ask for fewer slots, or unlink"
+                  + " the ring first",
+              name, there, slots);
+        }
+        return ring;
       } catch (RingException error) {
         unless(error, Status.NOT_FOUND);
       }
