@@ -11,6 +11,7 @@ from functions import numbers
 
 import shmring
 from shmring.sidecars import Sidecar, SidecarClient
+from shmring.sidecars.functions import find_function
 from shmring.sidecars.wire import (
     HEAD_BYTES,
     Head,
@@ -249,6 +250,13 @@ def test_numbers_below_one_are_refused():
         Sidecar("a:b", workers=0)
     with pytest.raises(ValueError, match=r"in_flight must be from 1 to .*, not 0"):
         SidecarClient("a", in_flight=0)
+
+
+def test_function_that_a_module_lacks_is_answered_with_those_that_it_defines():
+    with pytest.raises(ValueError, match="json has no nosuch; it defines dump, dumps, "):
+        find_function("json:nosuch")
+    with pytest.raises(ValueError, match=r"module keyword has no kwlst$"):
+        find_function("keyword:kwlst")
 
 
 def test_name_for_which_a_request_has_no_room_is_refused(name):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from traceback import format_exception
+from types import ModuleType
 from typing import Any, TypeAlias, cast
 
 import shmring
@@ -36,12 +37,25 @@ def find_function(target: str) -> Function | type:
     module_name, colon, attribute = target.partition(":")
     if not colon or not module_name or not attribute:
         raise ValueError(f"a sidecar is named as module:function, not {target!r}")
-    function: Any = importlib.import_module(module_name)
+    module = importlib.import_module(module_name)
+    function: Any = module
     for part in attribute.split("."):
         if not hasattr(function, part):
-            raise ValueError(f"module {module_name} has no {attribute}")
+            raise ValueError(f"module {module_name} has no {attribute}{_defined_in(module)}")
         function = getattr(function, part)
     return function
+
+
+def _defined_in(module: ModuleType) -> str:
+    """Return words that name the first public functions and classes that a module defines."""
+    own = [
+        name
+        for name, found in vars(module).items()
+        if not name.startswith("_")
+        and callable(found)
+        and getattr(found, "__module__", None) == module.__name__
+    ]
+    return f"; it defines {', '.join(own[:8])}" if own else ""
 
 
 def instantiated(function: Any, target: str) -> Function:

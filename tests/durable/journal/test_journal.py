@@ -263,8 +263,15 @@ def test_what_is_no_journal_is_refused_in_our_words(ring: shmring.Ring, tmp_path
     for use in uses:
         with pytest.raises(RingNotFound, match="holds no journal"):
             use(tmp_path)
+        with pytest.raises(RingNotFound, match=f"there is no directory {tmp_path}/none; "):
+            use(tmp_path / "none")
         with pytest.raises(NotARing, match="file is a file"):
             use(file)
+    with ring.producer() as out, ring.journal(tmp_path / "deeper"):
+        out.push(b"x", durable=True)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RingNotFound, match="no journal, but these directories in it do: deeper;"):
+        list(replay(tmp_path))
     with pytest.raises(NotARing, match="file is a file"):
         ring.journal(file)
 

@@ -26,7 +26,7 @@ from shmring.durable.journal.log import (
     segment_names,
     segment_path,
 )
-from shmring.errors import Damaged, JournalGap, PermissionRefused, RingNotFound
+from shmring.errors import Damaged, JournalGap, PermissionRefused, RingNotFound, ShmringError
 from shmring.ring.names import path_text
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _segments(
     while True:
         names = segment_names(disk, path)
         if not names:
-            raise _no_journal(path)
+            raise _no_journal(disk, path)
         if reached and names[0] > reached:
             raise JournalGap(
                 f"{path} begins at sequence {names[0]}: the messages before it, from {reached} on, "
@@ -153,8 +153,18 @@ def _segments(
         reached = min(first for first in names if first > at)
 
 
-def _no_journal(path: str) -> RingNotFound:
-    return RingNotFound(f"{path} holds no journal; ring.journal({path!r}) begins one")
+def _no_journal(disk: Disk, path: str) -> RingNotFound:
+    """Return the error of a directory without segments; it names the journals one level deeper."""
+    if not os.path.isdir(path):
+        return RingNotFound(
+            f"there is no directory {path}; ring.journal({path!r}) begins a journal"
+        )
+    deeper: list[str] = []
+    for name in sorted(disk.names(path)):
+        with contextlib.suppress(ShmringError):  # a file, or a directory that may not be read
+            deeper += [name] * bool(segment_names(disk, os.path.join(path, name)))
+    inside = f", but these directories in it do: {', '.join(deeper[:8])}" if deeper else ""
+    return RingNotFound(f"{path} holds no journal{inside}; ring.journal({path!r}) begins one")
 
 
 def replay(
@@ -295,7 +305,7 @@ def truncate(path: str | os.PathLike[str]) -> int:
 def _lock(disk: Disk, path: str) -> LockFile:
     """Lock the directory, so that no journal writes to it."""
     if not segment_names(disk, path):
-        raise _no_journal(path)
+        raise _no_journal(disk, path)
     return disk.lock(os.path.join(path, "lock"), f"journal {path}", 0)
 
 
