@@ -269,16 +269,17 @@ def test_call_ends_whose_attempts_fail_although_each_look_shows_that_they_need_n
             ring.pop(timeout=0)
 
 
+@pytest.mark.parametrize("added", [("c", "a"), ("a", "c")], ids=["other_bit", "same_bit"])
 def test_handle_of_a_subscriber_that_was_removed_takes_nothing_where_it_comes_again(
-    either: str,
+    either: str, added: tuple[str, str]
 ) -> None:
     with (
         TableRing(either, slots=8, subscribers=["a", "b"]) as ring,
         TableRing.attach(either, subscriber="a") as old,
     ):
         ring.unsubscribe("a")
-        ring.subscribe("c")
-        ring.subscribe("a")
+        for name in added:
+            ring.subscribe(name)
         ring.push_many([b"0", b"1"])
         refused(old, "pop pop_many", SubscriberDropped)
         for name in ("a", "b", "c"):

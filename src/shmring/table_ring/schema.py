@@ -21,6 +21,7 @@ import contextlib
 import itertools
 import math
 import re
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -113,6 +114,16 @@ class Layout:
         return f"({number} % {self.slots}{scatter})"
 
 
+def _epoch() -> sa.Column[int]:
+    """Return a column with a random number for each subscription.
+
+    A handle keeps its subscriber's number: after the subscriber was removed and added again, the
+    name and the bit may be the same, the number is not. PostgreSQL has the oid of the subscriber's
+    sequence for that.
+    """
+    return sa.Column("epoch", sa.BigInteger, nullable=False, default=lambda: secrets.randbits(63))
+
+
 def _leave_room(table: sa.Table, connection: sa.Connection, **_: object) -> None:
     """Let half of each page stay free for the next versions of its rows.
 
@@ -182,6 +193,7 @@ class Tables:
             sa.Column("name", sa.String(100), primary_key=True),
             sa.Column("holder", sa.SmallInteger, nullable=False, unique=True),
             *position(),
+            *([_epoch()] if cursor_rows else []),
         )
 
     def create(

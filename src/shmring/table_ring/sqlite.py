@@ -92,6 +92,11 @@ class SqliteBackend(Backend):
                 " file back, or attach again"
             )
 
+    def _refuse_other_ring(self, head: tuple[int, int, int, bool]) -> None:
+        """Raise if the ring has another size than when this handle attached: it was replaced."""
+        if not head[3]:
+            raise self.dropped()
+
     def use(self, layout: Layout) -> None:
         super().use(layout)
         # Quote the names: a ring may be called "order".
@@ -108,8 +113,9 @@ class SqliteBackend(Backend):
         self._move_push = f"UPDATE {ring} SET position = ? WHERE id = 0"
         self._head_pop = (
             f"SELECT u.position, r.position, {ours} FROM {ring} r, {users} u"
-            " WHERE u.name = ? AND u.holder = ?"
+            " WHERE u.name = ? AND u.epoch = ?"
         )
+        self._find_epoch = f"SELECT epoch FROM {users} WHERE name = ? AND holder = ?"
         self._message = f"SELECT message_id, time, message FROM {slots} WHERE slot = ?"
         # CROSS JOIN makes SQLite join in the order written.
         self._messages = (
@@ -129,15 +135,17 @@ class SqliteBackend(Backend):
         )
         self._peek_pop = (
             f"SELECT r.position, u.position, {columns} FROM {ring} r"
-            f" LEFT JOIN {users} u ON u.name = ? AND u.holder = ?"
+            f" LEFT JOIN {users} u ON u.name = ? AND u.epoch = ?"
             f" LEFT JOIN {slots} s ON s.slot = {layout.slot_sql('u.position')}"
         )
         self._positions = f"SELECT r.position, u.name, u.position FROM {ring} r, {users} u"
 
     def serve(self, subscriber: str, holder: int) -> bool:
-        # Pops look for name and bit: the handle of a removed subscriber finds nothing, unless the
-        # subscriber is added again and gets the same bit.
-        self._me, self._mask = (subscriber, holder), mask(holder)
+        with self._wrapped():
+            row = self._driver.execute(self._find_epoch, (subscriber, holder)).fetchone()
+        if row is None:
+            return False
+        self._me, self._mask = (subscriber, row[0]), mask(holder)
         return True
 
     @classmethod
@@ -161,9 +169,8 @@ class SqliteBackend(Backend):
             head = database.execute(self._head_push).fetchone()
             if head is None:
                 raise _Miss
-            first, subscribers, holders, ours = head
-            if not ours:
-                raise self.dropped()
+            self._refuse_other_ring(head)
+            first, subscribers, holders, _ = head
             slot_of = self._layout.slot_of
             values = [
                 (n, time_ns, subscribers, holders, message, slot_of(n))
@@ -227,6 +234,9 @@ class SqliteBackend(Backend):
         with self._wrapped():
             if which == "pop":
                 row = self._driver.execute(self._peek_pop, self._me).fetchone()
+                if row and row[1] is None:
+                    # No row has the subscriber's epoch: was all of the ring replaced?
+                    self._refuse_other_ring(self._driver.execute(self._head_push).fetchone())
                 return Peek(*row) if row else Peek(push=0, number=None)
             # Slots come free in the order of their numbers here: if the last one is free, all are,
             # unless another program wrote to the table.
