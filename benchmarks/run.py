@@ -8,8 +8,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,9 @@ QUESTIONS = {
 }
 
 
+_MADE = re.compile(r"\bbench-([0-9]+)-")  # name that payload.unique_name() makes: a process id
+
+
 def _question(name: str, settings: Settings) -> Question:
     question: Question = importlib.import_module(QUESTIONS[name]).question(settings)
     return question
@@ -62,9 +67,15 @@ def _run_question(console: Console, question: Question, settings: Settings) -> N
                 print(f"{question.name} {share:4.0%} {what}", file=sys.stderr, flush=True)
 
 
-def _sweep() -> list[str]:
-    """Remove what a killed process of this run may have left; its names."""
-    left = [p for p in Path("/dev/shm").iterdir() if f"bench-{os.getpid()}-" in p.name]
+def sweep(is_left: Callable[[int], bool]) -> list[str]:
+    """Remove rings and folders of processes that have ended, or were killed; return their names.
+
+    Parameters
+    ----------
+    is_left : tells by its id whether a process has left its rings and folders behind
+    """
+    named = ((path, _MADE.search(path.name)) for path in Path("/dev/shm").iterdir())
+    left = [path for path, made in named if made and is_left(int(made[1]))]
     for path in left:
         if path.is_dir():
             shutil.rmtree(path)
@@ -130,12 +141,14 @@ def main(
     questions = [_question(name, settings) for name in QUESTIONS if not names or name in names]
     for question in questions:
         question.keep(pattern)
+    if left := sweep(lambda pid: not Path(f"/proc/{pid}").exists()):
+        console.print(f"[yellow]Left in /dev/shm by earlier runs: {', '.join(left)}[/]")
     try:
         for question in questions:
             _run_question(console, question, settings)
             report.print_question(console, question)
     finally:
-        left = _sweep()
+        left = sweep(lambda pid: pid == os.getpid())
     report.print_summary(console, questions)
     where["load_after"] = os.getloadavg()[0]
     document = report.as_document(where, settings, questions)

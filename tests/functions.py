@@ -388,7 +388,11 @@ def joining(batch: pa.RecordBatch) -> pa.RecordBatch:
     return with_rows(batch)
 
 
-@shmring.sidecar("marked-by-the-decorator", workers=2)
+# A name of this process of the tests alone; a sidecar's workers inherit it.
+MARKED = os.environ.setdefault("SHMRING_TEST_MARKED", f"marked-{os.getpid()}")
+
+
+@shmring.sidecar(MARKED, workers=2)
 def marked(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 

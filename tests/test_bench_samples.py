@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -229,3 +230,21 @@ def test_chart_has_the_rows_that_were_measured_in_seconds_per_million_rows(
     )
     with pytest.raises(ValueError, match="no line of the chart"):
         bars.chart({"questions": []})
+
+
+def test_bench_removes_what_killed_runs_have_left(harness: Any) -> None:
+    from benchmarks.run import sweep
+
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left = [Path("/dev/shm") / f"{prefix}bench-{dead.pid}-0-x" for prefix in ("", "shmring.")]
+    mine = Path("/dev/shm") / f"bench-{os.getpid()}-0-x"
+    try:
+        for folder in (left[0], mine):
+            folder.mkdir()
+        left[1].touch()
+        assert sorted(sweep(lambda pid: pid == dead.pid)) == [path.name for path in left]
+        assert mine.exists()
+        assert not any(path.exists() for path in left)
+    finally:
+        mine.rmdir()

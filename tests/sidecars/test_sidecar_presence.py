@@ -333,11 +333,11 @@ def test_clients_that_wait_leave_a_killed_workers_seats_to_the_next_one(
 
 
 def test_decorated_function_brings_name_and_number_of_workers():
-    from functions import marked
+    from functions import MARKED, marked
 
     assert marked(numbers(1)) == numbers(1)
     with Sidecar(marked) as sidecar:
-        assert sidecar.name == "marked-by-the-decorator"
+        assert sidecar.name == MARKED
         assert len(sidecar.pids) == 2
-        with SidecarClient("marked-by-the-decorator") as it:
+        with SidecarClient(MARKED) as it:
             assert list(it.map([numbers(1)])) == [numbers(1)]
