@@ -277,7 +277,14 @@ def test_ring_whose_participants_have_died(name: str, child: RunChild) -> None:
     feed = child(code, name)
     feed.line()
     feed.kill()
-    mend(says(name, 1, f"shmring gc {name}", "participants have died; 1 messages that wait in it"))
+    mend(
+        says(
+            name,
+            1,
+            f"shmring gc {name}",
+            "participants have died. Start the program that reads it, or let",
+        )
+    )
     assert name not in shmring.rings()
     assert check(name)[0] == 2
 
@@ -314,7 +321,7 @@ def test_ring_with_messages_that_were_handed_back_before_all_left(name: str) -> 
     listed = json.loads(shell("shmring ls --json").stdout)
     assert [each["dead"] for each in listed if each["name"] == name] == [0]
     status, said = check(name)
-    unlink, consume = commands(said)
+    consume, unlink = commands(said)
     assert (status, unlink) == (1, f"shmring unlink {name}")
     assert "nobody is attached to it" in said
     assert shell(consume).stdout == "x\n"
@@ -335,7 +342,13 @@ def test_ring_to_which_nobody_is_attached_and_whose_messages_wait(name: str) -> 
         out.push_many([b"x", b"y"])
         out.push(b"z")
     _, said = check(name)
-    assert "nobody is attached to it; 3 messages that wait in it would go with it" in said
+    assert "Start the program that reads it, or let the command remove it: the 3 messages" in said
+    status, said = check(name, "--age", 0)
+    assert (status, commands(said)) == (
+        1,
+        [f"shmring drop-branch {name} later", f"shmring unlink {name}"],
+    )
+    assert "Start its reader, or let the command drop the branch: the 3 messages that" in said
     shmring.unlink(name)
 
 
@@ -355,7 +368,7 @@ def test_messages_that_dead_consumers_held_wait(name: str, child: RunChild) -> N
     holder.line()
     holder.kill()
     would_go = "40 messages that wait in it would go with it"
-    says(name, 1, f"shmring gc {name}", "participants have died; " + would_go)
+    says(name, 1, f"shmring gc {name}", would_go)
     assert would_go in shell(f"shmring gc --dry-run {name}").stderr
     with shmring.attach(name) as ring:
         assert [branch["waiting"] for branch in ring.stats()["branches"]] == [40]

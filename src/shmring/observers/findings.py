@@ -123,9 +123,6 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         words = f"all {len(participants)} participants have died{_would_go(ring.seen)}"
         yield Finding(1, "abandoned", ring.name, None, words, f"shmring gc {name}")
         return
-    elif not participants:
-        words = f"nobody is attached to it{_would_go(ring.seen)}"
-        yield Finding(1, "unused", ring.name, None, words, f"shmring unlink {name}")
     if sidecar is None and not ring.is_reply:
         yield from _stopped(ring.name, ring.seen)
         yield from _held(ring.name, ring.seen, before, age)
@@ -133,11 +130,20 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         for branch in ring.seen.stats["branches"]:
             yield from _of_branch(_Branch(ring.name, branch, ring.seen, before, age))
     yield from _crowded(ring.name, ring.seen)
+    # Come last: the command removes what the commands above would keep.
+    if sidecar is None and not participants:
+        words = f"nobody is attached to it{_would_go(ring.seen)}"
+        yield Finding(1, "unused", ring.name, None, words, f"shmring unlink {name}")
 
 
 def _would_go(seen: Seen) -> str:
     waiting = most_waiting(seen.stats)
-    return f"; {waiting:,} messages that wait in it would go with it" if waiting else ""
+    if not waiting:
+        return ""
+    return (
+        f". Start the program that reads it, or let the command remove it: the {waiting:,} "
+        "messages that wait in it would go with it"
+    )
 
 
 def _unseen(ring: RingLook, name: str) -> Finding:
@@ -204,7 +210,8 @@ def _held(ring: str, seen: Seen, before: Seen | None, age: float) -> Iterator[Fi
         if alive and held >= age and _unmoved(participant, before, "hold"):
             words = (
                 f'{_who(participant)} of branch "{participant["branch"]}" has held a message for '
-                f"up to {held:,.0f} s, and does not go on"
+                f"up to {held:,.0f} s, and does not go on. Look at what it does. If it hangs, "
+                f"kill it: another consumer then gets its messages"
             )
             status: Status = 2 if seen.is_full else 1
             yield Finding(status, "lease", ring, None, words, _kill([participant], seen))
@@ -319,7 +326,8 @@ def _no_consumer(branch: _Branch) -> Finding | None:
     holds = "holds" if branch.seen.is_full else "will hold"
     words = (
         f'branch "{branch.name}" has no consumer, and {holds} the producers; {branch.behind}. '
-        f"Start its reader, or let the command drop the branch with its messages"
+        f"Start its reader, or let the command drop the branch: the {branch.record['waiting']:,} "
+        f"messages that wait for it would go with it"
     )
     command = f"{branch.command('drop-branch')} {shlex.quote(branch.name)}"
     return branch.finding("no-consumer", words, command)
@@ -346,7 +354,8 @@ def _behind(branch: _Branch) -> Finding | None:
     take = f" and {len(others)} more take" if others else " takes"
     words = (
         f'branch "{branch.name}": {_who(first)}{take} nothing, and {branch.behind}, '
-        f"the oldest {branch.waited:,.0f} s"
+        f"the oldest {branch.waited:,.0f} s. Look at what the consumers do. If they hang, "
+        f"kill them and start them again"
     )
     return branch.finding("behind", words, _kill((first, *others), branch.seen))
 
