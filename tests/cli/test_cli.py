@@ -71,7 +71,8 @@ def test_what_is_produced_first_waits_for_its_consumer(name: str) -> None:
 
 def made(name: str, slots: str = "65,536") -> bytes:
     """Return the line that a consumer prints if it makes the ring."""
-    return f'shmring: there was no ring "{name}": made one of {slots} slots\n'.encode()
+    removes = f"`shmring unlink {name}` removes it"
+    return f'shmring: there was no ring "{name}": made one of {slots} slots; {removes}\n'.encode()
 
 
 def test_a_consumer_that_comes_first_gets_all(name: str, command: RunCommand, until: Until) -> None:
@@ -240,6 +241,8 @@ def test_a_ring_that_is_not_there_is_status_1(name: str, command: str) -> None:
         ["stat"],
         ["create", "x", "--slots", "many"],
         ["create", "x", "--mode", "rw"],
+        ["create", "x", "--mode", "1777"],
+        ["create", "x", "--mode", "0"],
         ["consume", "x", "--start", "middle"],
         ["sidecar", "module"],
     ],
@@ -248,6 +251,55 @@ def test_a_ring_that_is_not_there_is_status_1(name: str, command: str) -> None:
 def test_wrong_usage_is_status_2_and_makes_nothing(arguments: list[str]) -> None:
     assert run(*arguments).exit_code == 2
     assert "x" not in shmring.rings()
+
+
+SIZES = "slots must be a power of two from 1024 to 2147483648, not"
+
+
+@pytest.mark.parametrize("slots", ["0", "1000", "1025", "4G", "99999999999999999999"])
+@pytest.mark.parametrize("command", ["create", "produce", "consume", "sidecar"])
+def test_one_message_says_which_sizes_a_ring_can_have(name: str, command: str, slots: str) -> None:
+    result = run(command, "json:dumps" if command == "sidecar" else name, "--slots", slots)
+    number = str(4 << 30) if slots == "4G" else slots
+    assert f"'--slots': {SIZES} {number}" in " ".join(result.stderr.split())
+    assert result.exit_code == 2
+    assert name not in shmring.rings()
+
+
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_smaller_ring_than_asked_for_is_refused_and_a_larger_one_is_taken(
+    ring: shmring.Ring, name: str, command: str
+) -> None:
+    result = run(command, name, "--slots", "2048")
+    assert result.exit_code == 1
+    assert f'ring "{name}" exists already with 1024 slots, fewer than 2048' in result.stderr
+    assert ring.branches() == []
+    assert run(command, name, "--slots", "1024", *["--until", "empty"][: 2 * (command[0] == "c")])
+
+
+def test_new_branch_beside_others_is_reported(ring: shmring.Ring, name: str) -> None:
+    first = run("consume", name, "--branch", "billing", "--until", "empty")
+    again = run("consume", name, "--branch", "billing", "--until", "empty")
+    assert (first.stderr, again.stderr) == ("", "")
+    other = run("consume", name, "--branch", "bill ing", "--until", "empty")
+    assert (other.exit_code, other.stdout) == (0, "")
+    assert other.stderr == (
+        f'shmring: ring "{name}" had no branch "bill ing" beside "billing": making it; '
+        f"`shmring drop-branch {name} 'bill ing'` removes it\n"
+    )
+
+
+def test_branch_that_is_not_there_is_answered_with_those_that_are(
+    ring: shmring.Ring, name: str
+) -> None:
+    none = run("drop-branch", name, "nosuch")
+    assert none.stderr == f'shmring: ring "{name}" has no branch "nosuch"; its branches: none\n'
+    for number in range(64):
+        ring.subscribe(f"branch number {number}")
+    many = run("drop-branch", name, "nosuch")
+    assert (none.exit_code, many.exit_code) == (1, 1)
+    assert 'its branches: "branch number 0", "branch number 1", ' in many.stderr
+    assert many.stderr.endswith('", ...\n')
 
 
 def test_create_with_exist_ok_leaves_a_ring_that_is_there(ring: shmring.Ring, name: str) -> None:

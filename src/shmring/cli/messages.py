@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import time
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 import shmring
-from shmring._shmring import SLOT_BYTES
+from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES
 from shmring.cli.options import Address, Number, json_option, ring_argument, slots_option
 from shmring.cli.output import Lines, Terminated, complain, emit, wants_json
 from shmring.common.arguments import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
@@ -55,7 +56,7 @@ def produce(
     before `shmring consume` joins.
     """
     messages = nbytes = 0
-    with address.open(slots=slots)[0] as ring:
+    with address.open(slots=slots) as ring:
         if branch is not None or not ring.branches():
             ring.subscribe(branch or DEFAULT_BRANCH, start="earliest")
         with ring.producer("shmring produce") as out:
@@ -162,14 +163,12 @@ def consume(
     """Take messages from a ring, a line each, until an end marker comes.
 
     Consumers of one branch share its messages; every branch gets all messages. Arrow batches become
-    a line of JSON a row. A missing ring is made, and stderr says so. With --json, each message is a
-    JSON object; --count ends with the counts as a JSON object.
+    a line of JSON a row. A missing ring or branch is made, and stderr says so. With --json, each
+    message is a JSON object; --count ends with the counts as a JSON object.
     """
-    opened, made = address.open(slots=slots)
     counts = Counter(messages=0, bytes=0)
-    with opened as ring:
-        if made:  # say so: the ring's name may be misspelled
-            complain(f'there was no ring "{address.label}": made one of {ring.slots:,} slots')
+    with address.open(slots=slots, reports=True) as ring:
+        _report_new_branch(address, ring, branch["branch"])
         lines = None if count else Lines()
         with ring.consumer(name="shmring consume", **branch) as inp:
             _drain(ring, inp, lines, counts, until=until, limit=limit, timeout=timeout)
@@ -177,6 +176,17 @@ def consume(
         emit(counts)
     elif count:
         print(counts["messages"])
+
+
+def _report_new_branch(address: Address, ring: shmring.Ring, branch: str) -> None:
+    """Say on stderr that a branch beside others is new, because its name may be misspelled."""
+    others = [each["name"] for each in ring.branches() if each["name"] != JOURNAL_BRANCH]
+    if others and branch not in others:
+        complain(
+            f'ring "{address.label}" had no branch "{branch}" beside '
+            f"{', '.join(map(json.dumps, others))}: making it; "
+            f"`{address.command('drop-branch', branch)}` removes it"
+        )
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,8 +13,8 @@ import click
 
 import shmring
 from shmring._shmring import SLOT_BYTES
-from shmring.cli.output import set_json
-from shmring.common.arguments import number_of
+from shmring.cli.output import complain, set_json
+from shmring.common.arguments import number_of, slots_of
 from shmring.ring import attach_or_make, look_on
 
 if TYPE_CHECKING:
@@ -25,11 +26,19 @@ DAY = 86_400  # seconds in a day
 
 
 def binary_count(value: str | int) -> int:
-    """Parse a number of bytes or slots; 1k is 1024."""
+    """Parse a number of bytes; 1k is 1024."""
     if isinstance(value, int):
         return value
     try:
         return number_of(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def slot_count(value: str | int) -> int:
+    """Parse a number of slots that a ring can have; 1k is 1024."""
+    try:
+        return slots_of("slots", binary_count(value))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -68,13 +77,23 @@ class Address:
         """Attach to observe everything except payload."""
         return look_on(self.name, path=self.path)
 
-    def open(self, *, slots: int | None) -> tuple[shmring.Ring, bool]:
-        """Attach to the ring, or make it; return also whether it was made now.
+    def open(self, *, slots: int | None, reports: bool = False) -> shmring.Ring:
+        """Attach to the ring, or make it: the producer or the consumer of a pair may start first.
 
-        The producer or the consumer of a pair may start first, so both may make the ring.
+        With `reports`, stderr says if the ring is new: its name may be misspelled.
         """
         options: CreateOptions = {} if slots is None else {"slots": slots}
-        return attach_or_make(self.name, self.path, **options)
+        ring, made = attach_or_make(self.name, self.path, least=slots or 0, **options)
+        if made and reports:
+            complain(
+                f'there was no ring "{self.label}": made one of {ring.slots:,} slots; '
+                f"`{self.command('unlink')}` removes it"
+            )
+        return ring
+
+    def command(self, verb: str, *arguments: str) -> str:
+        """Return the command line of another command for this ring."""
+        return shlex.join(["shmring", verb, self.label, *arguments])
 
 
 def address_of(ring: str) -> Address:
@@ -126,7 +145,7 @@ foreign_option = click.option(
 
 slots_option = click.option(
     "--slots",
-    type=binary_count,
+    type=slot_count,
     metavar="N",
     help=f"Number of {SLOT_BYTES}-byte slots, a power of two, at least 1024 (64k is 65536).",
 )

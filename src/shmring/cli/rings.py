@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import suppress
 from typing import Any
@@ -21,10 +22,9 @@ def octal(value: str | int) -> int:
     """Parse permission bits, written in octal."""
     if isinstance(value, int):
         return value
-    try:
-        return int(value, 8)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is no octal mode such as 640") from None
+    if not re.fullmatch("(0o?)?[0-7]{1,3}", value) or not int(value, 8):
+        raise click.BadParameter(f"{value!r} is no octal mode from 1 to 777, such as 640")
+    return int(value, 8)
 
 
 @click.command()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from shmring.cli.options import Command, Number, binary_count, json_option
+from shmring.cli.options import Command, Number, json_option, slot_count
 from shmring.cli.output import Terminated, say
 from shmring.sidecars.options import (
     COUNT,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # CHANGE: edit this for a new option of a sidecar
 _TYPES: dict[ValueType, Any] = {
     COUNT: click.IntRange(1),
-    SLOTS: binary_count,
+    SLOTS: slot_count,
     MILLISECONDS: Number(0),
     SECONDS: Number(0, min_open=True),
 }
