@@ -130,7 +130,7 @@ final class Attendant implements AutoCloseable {
     String path = config.modulePath(Path.of(SparkFiles.getRootDirectory()).toAbsolutePath().toString());
     builder.environment().merge("PYTHONPATH", path, (others, ours) -> ours + ":" + others);
     process = builder.start();
-    // Not closed: the pipe stays open as long as this JVM lives.
+    // Leave this pipe open as long as the JVM lives: the attendant ends when the pipe ends.
     OutputStream input = process.getOutputStream();
     input.write(line.getBytes(StandardCharsets.UTF_8));
     input.flush();

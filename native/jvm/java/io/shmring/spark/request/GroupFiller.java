@@ -17,7 +17,8 @@ final class GroupFiller {
   private final boolean joins;
   private final int mostRows;
   private boolean apart; // whether each group is a request of its own
-  private int wanted = 1; // groups of the next request; small at first, for slow functions
+  // Groups of the next request: 1, 2, 4, ..., so that a slow function answers early.
+  private int wanted = 1;
 
   /**
    * @param joins whether one request may have several groups
