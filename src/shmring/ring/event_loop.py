@@ -52,15 +52,15 @@ Handle = Consumer | Producer
 _H = TypeVar("_H", bound=Handle)
 _T = TypeVar("_T", bytes, int)
 
-# Maximum consumers and producers that one sleep covers: the kernel's limit is 128, and the bell
-# that wakes the thread takes one.
+# Most consumers and producers that one thread waits for in one sleep. The kernel lets a sleep wait
+# for 128 words of memory, and one of these words is the bell, by which a task wakes the thread.
 _AT_ONCE = 127
 # Seconds after which a thread without work ends. A thread with work checks at this interval whether
 # its loop was closed. The loop's shutdown_asyncgens() stops the thread, but a program may close the
 # loop without calling it.
 _IDLE = 1.0
-# Seconds for which a task tries again and again, in turn with the loop's other tasks, if trying
-# succeeded before: about the time it takes to wake the thread, which then wakes the loop.
+# Seconds for which a task repeats its call before it lets the thread wait, if repeating has helped
+# before. Waking the thread, and then the loop, takes about as long.
 _TRIAL = 100e-6
 
 
@@ -110,7 +110,7 @@ def wait(
 
 
 class _Sleeper:
-    """A thread that waits for rings of a loop; the thread runs only while there are waits.
+    """A thread that waits for messages or free slots in rings, on behalf of a loop's tasks.
 
     All methods except _run() and _work() are called on the loop's thread.
     """
@@ -119,8 +119,8 @@ class _Sleeper:
         self._watch = watch
         self._changed = threading.Condition()  # guards _waits, _thread and _stopped
         # Handles to wait for, each with a number. For a producer, the number is the fewest free
-        # slots that a waiting task needs. For a consumer, it is the number of end markers that were
-        # reported before: the next end marker ends the wait.
+        # slots that a waiting task needs. For a consumer, it is the number of end markers that the
+        # consumer has already reported: one more end marker ends the wait.
         self._waits: dict[Handle, int] = {}
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -177,7 +177,7 @@ class _Sleeper:
                     self._waits.pop(handle, None)
             try:
                 loop.call_soon_threadsafe(self._watch.tell, ready)
-            except RuntimeError:  # the loop was closed meanwhile
+            except RuntimeError:  # the loop was closed after the check above
                 return
 
     def _work(self) -> tuple[int, list[tuple[Handle, int]]] | None:
@@ -254,7 +254,7 @@ class _Watch:
             if isinstance(handle, Consumer):  # a message wakes one task, an end wakes all
                 ends = ends_of(handle)
                 waiting = [f for f in waiting if tasks[f] != ends] or waiting[:1]
-            for future in waiting:  # a producer may have room for several messages
+            for future in waiting:  # a producer's ring may have room for the messages of all tasks
                 future.set_result(True)
 
     def _arm(self, handle: Handle) -> None:
@@ -264,7 +264,8 @@ class _Watch:
             self._sleepers[-1].add(handle, least)
 
     def _leave(self, handle: Handle, future: asyncio.Future[bool]) -> None:
-        # In a forked child: the threads are the parent's, and may have held the locks at the fork.
+        # Do nothing in a forked child: the child has none of the threads, and one of them may have
+        # held a lock at the fork, which then stays locked in the child.
         if self.forks != lineage.forks:
             return
         tasks = self._tasks[handle]
@@ -309,7 +310,10 @@ def _deadline(loop: asyncio.AbstractEventLoop, timeout: float | None) -> float |
 async def _try_for_a_while(
     handle: Handle, attempt: Callable[[], _T | EllipsisType | None], seconds: float
 ) -> _T | None:
-    """Try repeatedly, in turn with the loop's other tasks, before the thread has to wait."""
+    """Repeat an attempt for some seconds, and let the loop's other tasks run in between.
+
+    Return the result of the first attempt that succeeds; None if all fail.
+    """
     from asyncio import sleep
 
     until = monotonic() + seconds  # not loop.time(), which may be as coarse as milliseconds
@@ -488,7 +492,7 @@ async def _put(
 
 
 async def _put_end(self: Producer, *, timeout: float | None = None) -> int:
-    """Publish an end marker, in an event loop (see push_end)."""
+    """Publish an end marker, as push_end() does; other tasks of the loop run while it waits."""
     return await _put(self, b"", timeout=timeout, kind=KIND_END)
 
 

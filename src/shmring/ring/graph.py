@@ -233,7 +233,8 @@ class FanOut(Node):
         if self._members:
             for follower in list(self._followers):
                 follower.unfollow(ends)
-        # If the fan-out is empty now, dropping the branch lets its followers follow its upstream.
+        # Do not change the followers if the fan-out is empty now: when a branch is dropped, the
+        # ring itself lets the branch's followers follow the branch's upstream.
         upstream = [] if self._upstream is None else self._upstream.ends()
         for ring in [sequence.ring for sequence in node.sequences()][:1]:
             _drop_chain(ring, ends, upstream)
@@ -296,14 +297,14 @@ def _follow(ring: Ring, branch: str, upstream: Node) -> None:
         except BranchNotFound:
             if upstream.ends() == ends:
                 raise
-            continue  # another thread or process has just dropped a branch: read the branches again
+            continue  # another thread or process has just dropped one of these branches: try again
         return
 
 
 def _unfollow(ring: Ring, branch: str, upstream: list[str]) -> None:
     core = ring.core
     for end in upstream:
-        with suppress(BranchNotFound):  # no branch follows a dropped branch
+        with suppress(BranchNotFound):  # a dropped branch follows no other, and has no followers
             core.unfollow(core.find_branch(branch), 1 << core.find_branch(end))
 
 

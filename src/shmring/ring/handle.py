@@ -60,8 +60,8 @@ DEFAULT_SLOTS = 65_536
 
 
 def _unlink_own(path: str, uuid: bytes, owner: int) -> None:
-    if os.getpid() == owner:  # not in a forked child
-        with suppress(ShmringError):  # the ring is gone already, or gc() removes it later
+    if os.getpid() == owner:  # a forked child must not remove its parent's ring
+        with suppress(ShmringError):  # another process has removed the ring, or gc() will do it
             remove(path, uuid)
 
 
@@ -101,11 +101,12 @@ class Ring(Closing):
         """Close the ring with its producers and consumers; unlink it if it is temporary."""
         try:
             if self._unlink is not None and (finalizer := self._unlink.peek()):
-                # Unlink before leaving: no process sees a temporary ring without participants. The
-                # finalizer stays until the file is gone: an exception may end the removal half-way.
+                # Unlink the ring before this process leaves it, so that no other process finds a
+                # temporary ring without participants. Detach the finalizer only after the removal:
+                # if an exception ends the removal half-way, the finalizer repeats it.
                 _unlink_own(*finalizer[2])
                 self._unlink.detach()
-        finally:  # also if a signal's handler raises: close() may not be called again
+        finally:  # a signal's handler may have raised, and the caller may not repeat close()
             self._handle.close()
 
     def keep(self) -> None:
@@ -572,7 +573,8 @@ def create(
         )
         return Ring(core, label, where, 0, temporary=temporary)
     except BaseException as error:
-        # Ctrl-C, or an exception of a signal's handler, may come after the ring was made.
+        # Remove a temporary ring if Ctrl-C, or an exception of a signal's handler, has come after
+        # the ring was made: no Ring object exists that could remove it later.
         if temporary and not isinstance(error, Exception):
             with suppress(ShmringError):
                 if core is not None:

@@ -175,7 +175,7 @@ def remove(
 
 
 def _shm_unlink(path: str) -> Callable[[], None] | None:
-    """Return the call that removes a name from shared memory; None if unlink(2) does."""
+    """Return the call of posix_ipc that removes the ring's name; None if unlink(2) has to do it."""
     folder, file = os.path.split(path)
     if folder != SHM_FOLDER:
         return None
@@ -261,7 +261,7 @@ def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False)
         _discard(left)
     for draft in filter(_DRAFT.fullmatch, _listed(folder)):
         draft = os.path.join(folder, draft)
-        with suppress(ShmringError):  # another process is making the ring
+        with suppress(ShmringError):  # keep a draft from which a process is still making a ring
             if _shmring.reapable(draft) if dry_run else _shmring.reap(draft):
                 left.append(draft)
     return left
@@ -321,8 +321,8 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
 SINK = "sink"  # kind of companion file: the last epoch that a streaming query began to write
 STAGING = "staging"  # kind of companion file: rows of a job that has not committed yet
 _KINDS = (SINK, STAGING)
-# Prefix, before a job's id, of the participant's name under which the job's driver joins the ring
-# until the job ends (see RingJob.java).
+# Beginning of a participant's name; a job's id follows. While a job runs, its driver takes part in
+# the ring under this name (see RingJob.java).
 _JOB_PARTICIPANT = "spark write "
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -348,7 +348,7 @@ def _left_by_the_dead(ring: str) -> list[str]:
     """Return the ring's companion files that belong to jobs whose driver is dead."""
     staging = [kept for kept in _companions_of(ring) if kept.kind == STAGING]
     if staging:
-        with suppress(ShmringError):  # keep all files of a ring that cannot be observed
+        with suppress(ShmringError):  # keep all files if the ring's participants cannot be read
             # Read the participants after the folder: a driver joins the ring before it stages rows,
             # so the driver of each listed file, if alive, is among the participants.
             names = {participant["name"] for participant in _living(ring)}

@@ -139,19 +139,20 @@ class ServedRequest:
     lease: shmring.Lease
     head: Head
     client: ServedClient
-    # Number of batches in this request; 0 if not counted.
+    # Number of the function's batches in this request, from which batches_wanted() computes the
+    # number for the next request; 0 before they are counted.
     batches: int = field(default=0, init=False)
     # Number of empty pieces sent before the answer, as signs of life.
     signs: int = field(default=0, init=False)
-    # Slots that a reply ring would need for the answer's largest row, if the client's ring is too
-    # small; else 0.
+    # Slots that a reply ring needs for the answer's largest row, if that row does not fit the
+    # client's reply ring; else 0.
     slots: int = field(default=0, init=False)
     answering: bool = field(default=False, init=False)  # True once pieces of the answer are made
-    _pushes: Generator[Push] = field(init=False)  # the answer, made message by message
+    _pushes: Generator[Push] = field(init=False)  # functions that publish the answer's messages
     _next: Push | None = field(default=None, init=False)
 
     def answer(self, pushes: Generator[Push]) -> None:
-        """Publish the messages of the answer, each when the ring has room."""
+        """Publish the messages of the answer, each when the client's reply ring has room."""
         self._pushes = pushes
         self.client.add(self)
 
@@ -172,7 +173,7 @@ class ServedRequest:
             except ShmringError as error:
                 try:
                     self._next = self._pushes.throw(error)
-                # Give the request up if its error cannot be sent to the client, either.
+                # Release the request without an answer if the error cannot be sent to the client.
                 except ShmringError:
                     self.lease.release()
                     return True
@@ -223,13 +224,13 @@ class Heartbeat:
         self._said = self._looked = time.monotonic()
 
     def of(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield the items, and call beat() after each; raise RingNotFound if no client waits."""
+        """Yield the items, and call beat() after each; beat() raises if all clients are gone."""
         for item in items:
             yield item
             self.beat()
 
     def beat(self) -> None:
-        """Send signs of life and check clients, if due; raise RingNotFound if no client waits."""
+        """Send signs of life and check clients, if due; RingNotFound if all clients are gone."""
         now = time.monotonic()
         if now - self._said > INTERVAL:
             for request in self._waiting:
@@ -404,12 +405,15 @@ class Answers:
     def answers_to(
         self, given: Sequence[pa.RecordBatch], calls: Calls | None
     ) -> Iterator[pa.RecordBatch | None]:
-        """Yield the answers to a slice; `given` has one batch of arguments for each call."""
+        """Yield the answers to a slice; `given` has a batch of arguments for each of the calls.
+
+        If `calls` is None, the function is called once, and `given` has one batch.
+        """
         if calls is not None:
             yield from self._results(given, calls)
             return
         (batch,) = given
-        # A group may be answered with any number of rows.
+        # Number of rows that the answer must have; None for any number, as in answers to a group.
         rows = None if is_group(batch) or self._batching is None else batch.num_rows
         result = self._function(*arguments(batch))
         del batch, given
@@ -430,7 +434,7 @@ class Answers:
             try:
                 for answer in batches_from(self._function(batch), self._target):
                     if results or result:
-                        yield None  # the client may need a sign of life
+                        yield None  # lets the caller send the client a sign of life
                     result.append(call.result(answer, self._described))
                 self._check_rows(batch.num_rows, sum(map(len, result)))
             except BaseException as error:

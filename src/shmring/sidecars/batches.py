@@ -11,15 +11,17 @@ import pyarrow as pa
 from shmring._shmring import same_columns
 from shmring.arrow.batches import has_views
 
-# Nanoseconds of work for which batches_wanted() puts batches into one request: few enough that a
-# slow function gets its batches one by one, and any idle worker can take the next one.
+# Most nanoseconds that a worker should work on one request: batches_wanted() allows as many batches
+# as take this time. A slow function then gets its batches one by one, and any idle worker can take
+# the next batch.
 _WORK = 2_000_000
-# Most batches of a request: with this many, the fixed cost of a request hardly counts.
+# Most batches that batches_wanted() allows in a request: with so many batches, the fixed cost of a
+# request is small beside the cost of its batches.
 _MOST_BATCHES = 64
 # Bytes of answers, for two purposes: batches_wanted() aims at requests whose answers have so many
 # bytes together, and together() joins successive answers until they have so many.
 MOST_BYTES = 1 << 20
-# Most bytes of the answer to one batch for which batches_wanted() may return _MOST_BATCHES.
+# Most bytes of the answer to a batch if _MOST_BATCHES such answers are to stay within MOST_BYTES.
 SMALL = MOST_BYTES // _MOST_BATCHES
 
 
@@ -50,7 +52,7 @@ def as_one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         return batches
     try:
         return [joined(batches)]
-    except (ValueError, pa.ArrowException):  # no rows, or types that cannot be joined
+    except (ValueError, pa.ArrowException):  # there are no rows, or pyarrow cannot join the types
         return batches
 
 
@@ -144,7 +146,11 @@ WORTH = 65_536
 
 
 class Unchanged:
-    """Finds the columns that a function returns unchanged; remembers a client's last schemas."""
+    """Finds the columns that a function returns unchanged.
+
+    The result for the last request's schemas is kept, because successive requests of one client
+    mostly have the same schemas.
+    """
 
     def __init__(self) -> None:
         none = pa.schema([])

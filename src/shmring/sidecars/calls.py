@@ -35,7 +35,7 @@ MOST = 256
 # Most bytes of a request's description of its calls: far more than MOST calls with long names take.
 _MOST_BYTES = 4 << 20
 
-_SHOWN = 100  # characters of a text that an error shows
+_SHOWN = 100  # an error's text shows at most so many characters of the text that it cites
 
 _GROUP = b"shmring.group"
 _ONE = b"1"

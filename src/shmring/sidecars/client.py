@@ -57,7 +57,7 @@ class _Request:
     number: int
     rows: int
     deaths: int = 0
-    received: int = 0  # number of pieces, signs of life included
+    received: int = 0  # number of pieces that have come; a sign of life is a piece, too
     batches: list[pa.RecordBatch] = field(default_factory=list[pa.RecordBatch])
     complete: bool = False
     failure: str | None = None  # the function's error, raised after the batches are yielded
@@ -199,7 +199,7 @@ class SidecarClient(Closing):
         while any(not request.complete for request in self._waiting.values()):
             try:
                 lease = self._inbox.lease(timeout=0 if arrived else timeout)
-            except (Empty, EndOfStream):  # an end marker is no answer
+            except (Empty, EndOfStream):  # no message, or an end marker, which answers no request
                 break
             arrived = True
             self._last_heard = time.monotonic()
@@ -212,7 +212,7 @@ class SidecarClient(Closing):
         head = Head.unpack(lease, ring=self._replies_name)
         request = self._waiting.get(head.number)
         if request is None or request.complete:
-            return  # a second worker answered the request again after the first one's death
+            return  # a second answer: the worker that gave the first one died just after it
         if head.flags & FLAG_AGAIN:
             request.deaths += 1
             if request.deaths >= _DEATHS:
@@ -225,7 +225,7 @@ class SidecarClient(Closing):
             request.failure = bytes(lease.data[HEAD_BYTES:]).decode(errors="replace")
             request.complete = True
             return
-        if head.piece == 0:  # another worker has begun the request again
+        if head.piece == 0:  # the first piece, perhaps of a worker that has begun the answer anew
             request.received = 0
             request.batches.clear()
         if head.piece != request.received:
@@ -292,5 +292,5 @@ class SidecarClient(Closing):
         self._waiting.clear()
         self._close_replies()
         self._requests.close()
-        if self._dead_since is not None:  # a dead sidecar cannot remove its own rings
+        if self._dead_since is not None:  # remove a dead sidecar's ring: the sidecar no longer can
             shmring.gc(request_ring_name(self.name))

@@ -89,7 +89,7 @@ def _folder(module: Any) -> str:
 _NOBODYS = (
     _folder(shmring),
     _folder(importlib),
-    f"pyarrow{os.sep}",  # relative, because pyarrow's compiled frames have relative names
+    f"pyarrow{os.sep}",  # not an absolute path: pyarrow's compiled frames have relative file names
     "<frozen importlib.",
     "<frozen runpy>",
 )

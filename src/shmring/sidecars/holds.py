@@ -31,10 +31,10 @@ from shmring.sidecars.wire import KIND_REQUEST, WORKERS_BRANCH, Head, parked_rin
 
 INTERVAL = 0.1  # seconds between checks; a request moves only if two checks in a row see it
 _PART = 4  # a request moves if it and later ones occupy more than 1/_PART of the ring
-_LEAST = 1024  # fewest slots of a moved request's ring: no ring can have fewer
+_LEAST = 1024  # fewest slots of any ring, and so of the ring that a request moves into
 _ALIGNMENT = 64  # bytes to which an Arrow body is aligned
-_PARTICIPANTS = 16  # seats of a moved request's ring: so many workers can look there at once
-_ADOPTION = 0.05  # seconds to wait for a dead worker's request to be delivered again
+_PARTICIPANTS = 16  # seats of the ring that a request moves into: so many workers can attach
+_ADOPTION = 0.05  # seconds that a worker waits until it gets a dead worker's moved request
 _SEARCH_EVERY = 1.0  # seconds between searches for reference cycles that hold a request
 _SAY_EVERY = 60.0  # seconds between warnings of a held request
 
@@ -57,11 +57,11 @@ class _Parked:
         slots = _LEAST
         while slots < 2 * slots_for(len(request), True) + 2:
             slots *= 2
-        with suppress(RingNotFound):  # left by a worker that died while it moved the request
+        with suppress(RingNotFound):  # usually there is no ring of a worker that died while moving
             shmring.unlink(name)
         ring = shmring.create(name, slots=slots, participants=_PARTICIPANTS, temporary=True)
         try:
-            ring.keep()  # if this worker leaves, others still find the request
+            ring.keep()  # the ring stays if this worker leaves, so that others find the request
             inbox = ring.consumer(WORKERS_BRANCH, start="earliest", exclusive=True)
             data = pa.py_buffer(request)
             with ring.producer() as out:
@@ -86,8 +86,8 @@ class _Parked:
                 lease: Lease | None = inbox.lease(timeout=_ADOPTION)
             except Empty:
                 lease = None
-            # The ring may be empty, or have only the empty message of settle(), which marks that
-            # the request has left the sidecar's ring.
+            # Check whether the ring has no request: it is empty, or has only the message without
+            # bytes by which settle() marks that the request has left the sidecar's ring.
             if lease is None or len(lease) == 0:
                 if not any(branch["orphans"] for branch in ring.branches()):
                     # The ring has no request: the worker that made the ring died before it copied
@@ -101,7 +101,7 @@ class _Parked:
 
     def announce(self, ring: Ring, words: str) -> None:
         """Show in the sidecar's ring that this process works on the request."""
-        with suppress(LimitReached):  # no free seat: workers and clients come first
+        with suppress(LimitReached):  # show nothing if the sidecar's ring has no free seat
             self._entry = ring.producer(f"{MOVED}{words}")
 
     def settle(self) -> None:
@@ -127,13 +127,13 @@ class _Parked:
 
 
 def _remove(ring: Ring) -> None:
-    with suppress(ShmringError):  # the ring was swept, or a worker has removed it
+    with suppress(ShmringError):  # another process has removed the ring already
         ring.unlink()
     ring.close()
 
 
 def _is_held(ring: Ring, sequence: int) -> bool:
-    """Whether a sidecar's ring still holds a request, leased or to be delivered again."""
+    """Whether a sidecar's ring still has a request: on lease to a worker, or to deliver again."""
     slot = sequence % ring.slots
     return any(row[1] == sequence and row[4] > 0 for row in ring.rows(slot, slot + 1, 0))
 
@@ -158,7 +158,7 @@ class Holds(Closing):
         self.leases: dict[Lease, str] = {}
         self._parked: dict[Lease, _Parked] = {}  # moved requests, by the worker's lease
         self._seen: set[Lease] = set()  # requests held at the last check
-        self._looked_on: dict[str, Ring] = {}  # rings of moved requests of other workers
+        self._looked_on: dict[str, Ring] = {}  # rings into which other workers moved requests
         self._searched = self._said = -math.inf
         self._trouble = ""
         self._ended = threading.Event()
@@ -168,7 +168,10 @@ class Holds(Closing):
             self._watch.start()
 
     def forget_copy(self, lease: Lease) -> None:
-        """Remove a dead worker's copy of a request that the sidecar's ring delivers again."""
+        """Remove the ring into which a dead worker copied a request but did not finish moving it.
+
+        This worker has got the request from the sidecar's ring again, and does not need the copy.
+        """
         with suppress(ShmringError):
             shmring.unlink(self._name_for(lease))
 
@@ -233,8 +236,8 @@ class Holds(Closing):
     def _move(self, lease: Lease) -> None:
         """Free a request's slots; the worker may answer the request at any moment meanwhile."""
         words = self._words_of(lease)
-        # Copy an answered request only into this process's memory, for the function that still
-        # keeps its batch: no other worker needs the request.
+        # Move an answered request into this process's memory only. The user's function still keeps
+        # the request's batch, but no other worker needs the request.
         if is_released(lease):
             if own(lease):
                 self.leases[lease] = words
@@ -280,7 +283,7 @@ class Holds(Closing):
             if name not in self._looked_on:
                 self._looked_on[name] = shmring.attach(name, read_only=True)
             return any(each["alive"] for each in self._looked_on[name].participants())
-        except ShmringError:  # the ring was just removed: there is no request to take over
+        except ShmringError:  # the ring was just removed: let no worker take over its request
             return True
 
     def abandon(self) -> None:

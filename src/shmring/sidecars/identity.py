@@ -26,7 +26,7 @@ from shmring.ring.names import REQUESTS
 from shmring.sidecars.options import names_for_workers
 from shmring.sidecars.rings import FAILING, REPLACES, SUPERVISOR
 
-_PATIENCE = 2.0  # seconds that a supervisor waits while another supervisor joins
+_PATIENCE = 2.0  # seconds that a supervisor waits for another one, which is just joining
 _PAUSE = 0.01
 _DIGEST_BYTES = 8  # short enough for the entry's name, of which the ring keeps 55 bytes
 
@@ -40,7 +40,7 @@ def source_of(module: str) -> bytes:
 
     Neither the module nor its packages are imported.
     """
-    importlib.invalidate_caches()  # the file may be newer than Python's listing of its folder
+    importlib.invalidate_caches()  # Python may have listed the folder before the file was written
     path: list[str] | None = [os.getcwd(), *sys.path]
     name, spec = "", None
     for part in module.split("."):
@@ -67,7 +67,7 @@ class Identity(NamedTuple):
     def of(cls, target: str, options: str) -> Self:
         """Describe a sidecar before its workers load the function."""
         source = b""
-        with suppress(OSError, ImportError, ValueError):  # the worker will fail with the same error
+        with suppress(OSError, ImportError, ValueError):  # each worker will report this error
             source = source_of(target.partition(":")[0])
         code = _digest(target.encode(), source)
         return cls(code, platform.python_version(), _digest(options.encode())[:_DIGEST_BYTES])
@@ -193,8 +193,8 @@ class Entry:
 
 
 def _folder(pid: int) -> str:
-    # Leave the folder out if it cannot be read, for example because the process is in another
-    # container.
+    # Return no words about the folder if this process may not see the other one's folder, for
+    # example because they run in different containers.
     with suppress(OSError):
         return f", started in {os.readlink(f'/proc/{pid}/cwd')}"
     return ""

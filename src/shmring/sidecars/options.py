@@ -1,7 +1,8 @@
-"""Defines the options of a sidecar, each by one row (:class:`Option`) of a TypedDict.
+"""Defines the options of a sidecar: each is a key of a TypedDict, annotated with an Option.
 
-The decorator, the class, the supervisor, ``configure()``, Spark's plugin and the command line take
-the rows of one TypedDict each. Java passes settings on as texts, and knows no option.
+An option's annotation is also called its row. There is one TypedDict each for the decorator, for
+the class Sidecar and its supervisor, for ``shmring sidecar``, and for ``configure()`` and Spark's
+plugin. Java passes the options on as texts, so a new option needs no change in Java.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from shmring.sidecars.functions import Batching
 
 LOADING_SECONDS = 120.0  # default of `timeout`
 USUAL_WAIT = 5.0  # default of `max_wait_ms`
-_WIDTH = 96  # columns of a docstring's lines
+_WIDTH = 96  # most characters in a line of a generated docstring
 
 Documented = TypeVar("Documented", bound=Callable[..., Any])
 Given = TypeVar("Given", bound=Mapping[str, Any])
@@ -222,7 +223,7 @@ def decorated(target: object) -> DecoratorOptions:
 
 
 def part(options: type[Given], given: Mapping[str, Any]) -> Given:
-    """Return those of the given options that a TypedDict (`options`) of this module names."""
+    """Return the given options that are keys of `options`, a TypedDict of this module."""
     return cast("Given", {name: given[name] for name in rows(options) if name in given})
 
 

@@ -36,8 +36,8 @@ from shmring.sidecars.wire import (
     request_ring_name,
 )
 
-# Most seats of the request ring that clients leave free: a new worker must find a seat even if many
-# clients wait. In a ring with fewer than 128 seats, clients leave an eighth of the seats free.
+# Seats of the request ring that clients leave free, so that a new worker finds a seat even if there
+# are many clients. In a ring with fewer than 128 seats, clients leave an eighth of the seats free.
 _FOR_WORKERS = 16
 
 # First word of a supervisor's name; its number and identity (identity.py) follow.
@@ -57,11 +57,11 @@ MOVED = "moved "
 # within RESTART_SECONDS, follow. The entry's joined_ns is the time of the last replacement.
 RESTARTED = "restarted "
 RESTART_SECONDS = 300
-_AGAIN = 3  # fewest deaths within RESTART_SECONDS that `shmring check` reports
-_CALM = 60.0  # seconds after the last death until `shmring check` stops reporting deaths
+_AGAIN = 3  # `shmring check` warns if so many workers were replaced within RESTART_SECONDS
+_CALM = 60.0  # `shmring check` stops warning so many seconds after the last replacement
 
-_SLICE = 0.05  # seconds between tries to find the sidecar; first pause if its ring is full
-_PAUSE = 1.0  # longest pause between tries to enter a full ring, in seconds
+_SLICE = 0.05  # seconds between tries to find the sidecar; first pause if its ring has no seat
+_PAUSE = 1.0  # longest pause between tries to get a seat in the ring, in seconds
 
 
 def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
@@ -157,7 +157,7 @@ class Staff(NamedTuple):
     loading: list[ParticipantRecord]
     supervisors: list[ParticipantRecord]
     clients: list[ParticipantRecord]
-    moved: list[ParticipantRecord]  # entries of workers whose requests have left the ring
+    moved: list[ParticipantRecord]  # second entries of workers: see MOVED
     restarts: int  # number of workers that were replaced
     recent: int  # number of workers that were replaced within RESTART_SECONDS
     last_ns: int  # time of the last replacement, in nanoseconds
@@ -179,7 +179,7 @@ class Staff(NamedTuple):
                 recent += int(counts[1]) if participant["joined_ns"] > lately else 0
                 last = max(last, participant["joined_ns"])
         workers = [participant for participant in alive if participant["role"] == "consumer"]
-        # A supervisor has both entries while it exchanges one for the other.
+        # Count a supervisor once: it has both entries while it replaces one by the other.
         entries = named[SUPERVISOR] + named[FAILING]
         supervisors = list({entry["pid"]: entry for entry in entries}.values())
         of = (named[LOADING], supervisors, named[CLIENT], named[MOVED])
@@ -318,7 +318,7 @@ class Size:
         while True:
             wanted = self._fitting() if slots is None else slots
             while wanted > lowest:
-                with suppress(NoSpace):  # other processes took the memory meanwhile
+                with suppress(NoSpace):  # another process has taken the memory since _fitting()
                     return make(wanted)
                 wanted = max(lowest, wanted // 2)
             try:
@@ -380,13 +380,14 @@ def leave_ring(sidecar: str, ring: shmring.Ring) -> None:
     sidecar of this name, and an idle client may be killed before it could remove its ring.
     """
     ring.close()
-    # List the rings now, before there can be a next sidecar of this name.
+    # List the rings before the request ring is removed: afterwards a new sidecar of this name may
+    # start, and the list would also have the rings of its clients.
     others = [*reply_rings(sidecar), *parked_rings(sidecar)]
     uuid = bytes.fromhex(ring.info.uuid)
     with suppress(RingNotFound):  # the ring was removed, or another ring has its name by now
         if remove(ring.path, uuid, is_used=_has_supervisor):
             for name in others:
-                with suppress(ShmringError):  # the ring's owner has removed it already
+                with suppress(ShmringError):  # a client or worker has removed its ring already
                     shmring.unlink(name)
 
 

@@ -12,12 +12,12 @@ The head has 256 bytes, little-endian::
             16 in a request: the client keeps the request's columns, and an answer may leave
             out those that are unchanged
     8    4  piece: its number among the pieces of the answer, counted from 0
-    12   4  stage
-    16   4  partition
+    12   4  Spark's number of the stage of the task that sends the request; 0 for other clients
+    16   4  Spark's number of the task's partition
     20   4  rows that the function gets at a time; 0: all rows of the request
-    24   8  task attempt
+    24   8  Spark's number of the task's attempt
     32   8  number of the request, counted by the client
-    40  80  application id, zero-padded
+    40  80  id of Spark's application, zero-padded; empty for other clients
     120 120 name of the client's reply ring, zero-padded
     240 4   batches: in the last piece of an answer, the number of batches (of `rows` rows each)
             that a client should put into one request; 0 means 1
