@@ -105,7 +105,8 @@ bool parse_align(PyObject *number, int64_t *align)
 	return false;
 }
 
-/* Stores the truth of `value` in a bool. It serves PyArg_ParseTuple(), too, whose own "p" fills an int. */
+/* Stores the truth of `value` in the bool at `flag`. The signature is that of a converter ("O&") for
+ * PyArg_ParseTuple(), whose format "p" would store an int. */
 int parse_flag(PyObject *value, void *flag)
 {
 	int truth = PyObject_IsTrue(value);

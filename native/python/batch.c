@@ -8,7 +8,8 @@ static size_t batch_count(const struct lease *self)
 	return self->range.messages;
 }
 
-/* Returns the batch's messages; reads every message's entry at the first call. */
+/* Returns where the batch's messages lie, with their lengths, kinds and times. The first call reads this from the
+ * ring for every message; later calls return the same array. */
 static const struct shmring_message *batch_messages(struct lease *self)
 {
 	struct ring *ring = lease_ring(self);

@@ -43,7 +43,8 @@ static void drop_tensor(struct tensor *tensor)
 	free(tensor);
 }
 
-/* Drops the tensor of a capsule that nobody consumed; a consumer renames the capsule. */
+/* Runs when a capsule is freed. Drops the capsule's tensor if no library has taken it: by DLPack's rules, a
+ * library that takes the tensor renames the capsule. */
 static void drop_capsule(PyObject *capsule)
 {
 	struct tensor *tensor;
@@ -123,7 +124,8 @@ PyObject *lease_dlpack(PyObject *op, PyObject *args, PyObject *keywords)
 	return capsule;
 }
 
-/* Copies to a GPU: calls shmring.gpu, which has the runtime and holds the buffer until the copy is done. */
+/* Copies the messages to a GPU, by shmring.gpu.copy_of(): that function calls the GPU's runtime, and keeps the
+ * lease open until the copy is done. */
 PyObject *lease_to_device(PyObject *op, PyObject *args, PyObject *keywords)
 {
 	static char *names[] = {"stream", NULL};

@@ -65,7 +65,7 @@ bool handle_opened(struct handle *handle, int status)
 		handle->next->link = &handle->next;
 	below->above = handle;
 	handle->link = &below->above;
-	if (below->closed) /* closed meanwhile, and close_above() did not find this handle */
+	if (below->closed) /* closed while the core ran: close_above() did not see this handle yet */
 		(void)handle_close(handle);
 	return true;
 }
@@ -85,9 +85,10 @@ static void free_memory(struct handle *handle)
 	object_free((PyObject *)handle);
 }
 
-/* Closes the handles in the list `above`: a ring's producers and consumers. Another thread may free such a handle
- * meanwhile: its count of references is 0 then, so one more reference would not keep the memory. Therefore this
- * function sets `visited`, and handle_free() then leaves the call of free_memory() to this function. */
+/* Closes the handles in the list `above`: a ring's producers and consumers. While a handle closes, another thread
+ * may drop the last reference to the handle. `visited` then keeps handle_free() from freeing the memory, and this
+ * function frees the memory afterwards. (A reference taken here would come too late if the handle is already being
+ * freed.) */
 static void close_above(struct handle *handle)
 {
 	struct handle *above;
@@ -236,7 +237,8 @@ static int yield(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), i
 	return sched_yield();
 }
 
-/* Gives another thread or process time to finish its step. */
+/* Sleeps a moment without the GIL, so that the thread or process that stands in the way can go on: a thread that
+ * copies a large message, or a process that holds the admin lock. */
 void handle_pause(struct handle *handle)
 {
 	(void)handle_wait(handle, nap, 0, 0);
@@ -252,8 +254,9 @@ int handle_wait(struct handle *handle, wait_function *wait, uint64_t wanted, int
 	return status;
 }
 
-/* Decides how to go on after a wait of the core returned `status`. If the handle was closed meanwhile, the caller
- * raises the error: closing may have written over the core's text. */
+/* Decides how to go on after a wait of the core returned `status`. If the handle was closed during the wait,
+ * returns RETRY_AGAIN whatever the status is: the caller checks for that, and raises Closed. The core's text about
+ * the status could not be used, because closing may have written over it. */
 enum retry handle_waited(struct handle *handle, int status)
 {
 	if (handle->closed)

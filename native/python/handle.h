@@ -213,8 +213,8 @@ static inline bool producer_usable(struct producer *self)
 	return !self->handle.closed || raise_closed(&self->handle, "producer");
 }
 
-/* Returns true while a thread copies without the GIL. A forked child has no such thread: there the core reports
- * the error. */
+/* Returns true while a thread copies without the GIL. Returns false in a forked child, which does not have this
+ * thread: the caller goes on, and the core refuses the call, because the producer is the parent's. */
 static inline bool producer_busy(const struct producer *self)
 {
 	return self->busy && self->busy == getpid();
@@ -297,7 +297,7 @@ struct consumer {
 	uint64_t max_slots; /* most slots of a batch; 0: no bound */
 	uint64_t ends; /* number of ends of the stream that the core has told this consumer of */
 	long long waited_ns; /* time that calls have waited for messages */
-	bool calls; /* consumer_ended() has interrupted waits for several handles; their threads look at `ends` */
+	bool calls; /* wait_any() of other threads is interrupted, so that they see the new value of `ends` */
 	struct taken *taken; /* messages that next() took and done() has not released */
 	size_t taken_count;
 	size_t taken_room;

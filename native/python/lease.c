@@ -60,8 +60,9 @@ PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct 
 	return (PyObject *)self;
 }
 
-/* Takes back the memoryviews that a loop over the batch has lent, and closes the lease. The slots stay taken while
- * objects live that the user has made of these memoryviews, or memoryviews that the user has asked for. */
+/* Takes back the memoryviews that a loop over the batch has lent, and closes the lease. Two kinds of objects keep
+ * the slots taken for as long as they live: objects that the user has made of the lent memoryviews, for example
+ * numpy arrays, and memoryviews that the user has requested without a loop. */
 static int close_released(struct lease *self)
 {
 	if (self->handle.closed)
@@ -78,8 +79,9 @@ static int close_nacked(struct lease *self)
 	return close_released(self);
 }
 
-/* Closes a lease by `close`, and returns None or raises. Keeps the consumer until the error's text has been read.
- * A lease that is closed already may have no consumer. */
+/* Closes a lease by the function `close`, and returns None or raises. Pins the consumer meanwhile: if closing the
+ * lease closed the consumer, too, the core's text of the error could be lost. If the lease is closed already, does
+ * nothing: its consumer may be closed, too, and must not be pinned then. */
 static PyObject *closed_by(int (*close)(struct lease *), struct lease *self)
 {
 	struct handle *consumer = self->handle.below;

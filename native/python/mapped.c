@@ -31,8 +31,9 @@ static void await_threads_inside(void)
 }
 
 /* Notes that Python ends. A thread that asks for the GIL after Python has ended never gets it, so this call waits
- * for the threads in let_lease_go() that may be about to ask. Both functions first store and then load,
- * sequentially consistent: a thread that does not see the end is seen, and waited for, by this call. */
+ * for the threads in let_lease_go() that may be about to ask. This call stores `ending_thread` and then loads
+ * `threads_inside`; let_lease_go() stores and loads them in the other order. All four are sequentially consistent:
+ * either let_lease_go() sees that Python ends, or this call sees the thread and waits for it. */
 static PyObject *note_end(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
 {
 	atomic_store_explicit(&ending_thread, PyThread_get_thread_ident(), memory_order_seq_cst);
@@ -76,10 +77,10 @@ bool mapped_prepare(void)
 	return done != NULL;
 }
 
-/* Returns true if this thread may ask for the GIL. While Python ends, two threads may ask. The thread that ends
- * Python keeps its state to the last. A thread that has the GIL gets it again, because Python does not end before
- * the thread gives the GIL up. Any other thread might never get the GIL: the leases that it drops stay held until
- * the process ends, like the leases of a dead reader. */
+/* Returns true if this thread may ask for the GIL while Python ends. The thread that ends Python may, because
+ * Python keeps this thread's state to the last. A thread that has the GIL may ask for it again, because Python
+ * does not end before the thread gives the GIL up. Any other thread might never get the GIL: the leases that it
+ * drops stay held until the process ends, like the leases of a dead reader. */
 static bool may_go_on(unsigned long ending)
 {
 	if (!PyGILState_GetThisThreadState())

@@ -35,7 +35,7 @@ enum retry producer_retry(struct producer *self, int status, uint64_t slots, str
 {
 	enum retry retry;
 
-	if (!producer_usable(self)) /* closed while this call copied */
+	if (!producer_usable(self)) /* another thread closed the producer while this call copied without the GIL */
 		return RETRY_RAISED;
 	retry = status == STATUS_BUSY ? stand_by(self, waiting)
 				      : handle_retry(&self->handle, status, waiting, wait_space, slots);
@@ -147,7 +147,8 @@ static int push_now(struct producer *self, const struct pushing *m, uint64_t *me
 	return push_large(self, m, message_id);
 }
 
-/* Goes on after a first try, which returned `status`; waits for the journal if the message is durable. */
+/* Finishes a push whose first try returned `status`: tries again until the push succeeds or its time is over. Then
+ * waits for the journal if the message is durable. */
 static PyObject *push_on(struct producer *self, const struct pushing *m, int64_t timeout, uint32_t journal,
 			 int status, uint64_t message_id)
 {

@@ -198,7 +198,7 @@ static PyObject *done_exclusive(struct consumer *self, uint64_t last)
 		if (self->taken[i].end > end)
 			end = self->taken[i].end;
 	}
-	if (!taken) { /* `last` lies at or after the branch's position, or was released before */
+	if (!taken) { /* raise if `last` lies before the branch's position: its message was released before */
 		status = shmring_branch_info(ring_of(&self->handle)->core, self->branch_id, &info);
 		if (status)
 			return raise_status(ring_of(&self->handle), status);

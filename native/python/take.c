@@ -34,7 +34,7 @@ static int wait_message(struct handle *handle, uint64_t Py_UNUSED(wanted), int64
 	int64_t begun = monotonic_ns();
 	int status = shmring_wait_message(self->core, deadline, self->wait);
 
-	/* Threads that share the consumer wait without the GIL. */
+	/* Add atomically: several threads may wait with this consumer, and no thread has the GIL here. */
 	__atomic_fetch_add(&self->waited_ns, monotonic_ns() - begun, __ATOMIC_RELAXED);
 	return status;
 }
@@ -49,7 +49,8 @@ static enum retry consumer_retry(struct consumer *self, int status, struct wait_
 		return RETRY_RAISED;
 	}
 	retry = handle_retry(&self->handle, status, waiting, wait_message, 0);
-	if (retry == RETRY_RAISED && !self->handle.closed) /* the thread takes no message: wake another consumer */
+	/* Wake another consumer: this thread may have been woken for a message, which it does not take. */
+	if (retry == RETRY_RAISED && !self->handle.closed)
 		shmring_consumer_decline(self->core);
 	return retry != RETRY_RAISED && !consumer_usable(self) ? RETRY_RAISED : retry;
 }
@@ -60,7 +61,7 @@ void raise_empty(struct consumer *self, int64_t timeout)
 	char reason[EXPLANATION_BYTES];
 	PyObject *seconds;
 
-	if (timeout == 0) { /* raises without reasons, because a poll may be a hot loop */
+	if (timeout == 0) { /* do not search for the holder: a program may poll in a hot loop */
 		PyErr_Format(ring->state->empty, "no message for branch \"%U\" of ring \"%U\" now", self->branch,
 			     ring->label);
 		return;

@@ -78,13 +78,15 @@ static bool pin(struct handle *handle)
 	return true;
 }
 
-/* Returns true if entry `i` is a consumer that was told of an end since the caller counted its ends (`slots`). */
+/* Returns true if entry `i` is a consumer that was told of an end of the stream after the caller read ends_of() of
+ * the consumer. For a consumer, the field `slots` of the entry holds this number of ends. */
 static bool has_ended(const struct list *list, uint32_t i)
 {
 	return list->waits[i].consumer && ((struct consumer *)list->handles[i])->ends != list->waits[i].slots;
 }
 
-/* Ends the interruption of waits that consumer_ended() has begun. A closed consumer stays interrupted. */
+/* Lets waits for a consumer sleep again, after consumer_ended() has interrupted them. A closed consumer stays
+ * interrupted, because no thread may wait for it any more. */
 static void answer_call(struct consumer *consumer)
 {
 	if (consumer->calls && !consumer->handle.closed)
@@ -219,7 +221,7 @@ PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 	if (!ready)
 		return NULL;
 	done = add_all(&list, state, args[0], ready);
-	if (done && list.count) { /* no time to wait if a handle was closed, or a consumer was told of an end */
+	if (done && list.count) { /* look without waiting if a handle was closed, or an end was reported before */
 		bool now = PyList_Size(ready) || list.ended;
 
 		done = wait_in_slices(&list, state, bell, (uint32_t)rung, now ? 0 : deadline_after(timeout),
@@ -247,8 +249,9 @@ static struct handle *handle_of(PyObject *module, PyObject *op)
  * caller takes no message. Does nothing for a producer. */
 PyObject *decline(PyObject *module, PyObject *op)
 {
+	/* A closed consumer needs no call: closing it has passed its wake-up on. */
 	if (is_consumer(PyModule_GetState(module), op) && !((struct consumer *)op)->handle.closed)
-		shmring_consumer_decline(((struct consumer *)op)->core); /* closing passes a wake-up on, too */
+		shmring_consumer_decline(((struct consumer *)op)->core);
 	Py_RETURN_NONE;
 }
 

@@ -303,7 +303,8 @@ class HostMetrics(Closing):
                 self._counted["journal_sync_seconds", (ring,)] += synced / 1e9
 
     # CHANGE: edit this for a new metric
-    # A counted series ends with its ring or sidecar, which is its first label.
+    # The first label of a counted series is its ring or sidecar: when the ring or sidecar is gone,
+    # the series is removed.
     def _forget(self, now: HostLook) -> None:
         """Remove the series of rings that are gone."""
         there = {ring.name for ring in now.rings} | {ring.sidecar for ring in now.rings}

@@ -13,7 +13,7 @@
 #define UNUSED __attribute__((unused))
 
 /* Converts a number from Java to the pointer that it stands for: a handle or an address. A handle is always open,
- * because Java gets the number from its method handle(), which throws after close(). */
+ * because the Java classes pass the result of their method handle(), which throws if the object was closed. */
 static inline void *from_handle(jlong handle)
 {
 	return (void *)(intptr_t)handle; // NOLINT

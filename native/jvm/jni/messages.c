@@ -41,8 +41,8 @@ NATIVE(jlong, next, jlong producer, jint slots)
 	return sequence < 0 ? answer(env, (int)sequence) : sequence;
 }
 
-/* Publishes the claim as one message for each part. `words` has three numbers for each part: its slots, its length
- * in bytes, and the offset of the message in its first slot. */
+/* Publishes the claim as one or more messages, which become readable together. `words` has three numbers for each
+ * message: its number of slots, its length in bytes, and the offset in its first slot at which it begins. */
 NATIVE(jint, publish, jlong producer, jintArray words, jint kind)
 {
 	jsize count = (*env)->GetArrayLength(env, words) / 3;
@@ -208,7 +208,7 @@ struct described {
 	uint64_t behind;
 	uint64_t message_id;
 	uint64_t time;
-	uint64_t offset; /* bytes from the ring's first slot; the message may go on in the second mapping */
+	uint64_t offset; /* bytes from the first slot; the slots are mapped twice, so a message never wraps */
 	uint64_t length;
 	uint64_t kind;
 	uint64_t slots;

@@ -94,9 +94,8 @@ NATIVE(jbyteArray, readOwn, jbyteArray path, jint mode, jint most)
 }
 
 /* Writes `content` at the beginning of a file of this user, and sets the file's mode. Makes the file if there is
- * none. If the write fails, removes a file that was shorter than the content before (a new file is empty), because
- * it may now have a part of the content. A file that was at least as long stays: overwriting needs no disk space.
- */
+ * none. A failed write may leave a part of the content in a file that had to grow, for example in a new one: such
+ * a file is removed. A file that was long enough before the call stays: overwriting needs no disk space. */
 NATIVE(void, writeOwn, jbyteArray path, jint mode, jbyteArray content)
 {
 	jsize length = (*env)->GetArrayLength(env, content);

@@ -73,9 +73,8 @@ NATIVE(jlong, attach, jbyteArray path, jint flags)
 }
 
 /* CHANGE: edit this for a new option of a ring */
-/* Makes a ring. A temporary ring lasts while a process is attached: this process attaches first, and gets the
- * handle.
- */
+/* Makes a ring. A temporary ring lasts only while some process is attached. So this call also attaches this
+ * process to a temporary ring, and returns the handle; for any other ring it returns 0. */
 NATIVE(jlong, create, jbyteArray path, jlong slots, jbyteArray schema, jboolean single_producer,
        jboolean temporary)
 {
@@ -245,7 +244,9 @@ NATIVE(jlong, join, jlong ring, jbyteArray branch, jint start, jlong sequence, j
 	return to_handle(consumer);
 }
 
-/* Stores in `result` the end and the number of the messages from `from` on that stay within the limits. */
+/* Finds the messages that a take from sequence `from` on would get within three limits: it ends at sequence
+ * `limit` at the latest, and has at most `max_messages` messages and `max_slots` slots. Stores in `result` the
+ * sequence after these messages, and their number. */
 NATIVE(void, measure, jlong ring, jlong from, jlong limit, jint max_messages, jlong max_slots, jlongArray result)
 {
 	uint32_t messages;
@@ -273,8 +274,8 @@ NATIVE(jbyteArray, participant, jlong ring, jint index, jlongArray result)
 	return text_bytes(env, seat.name);
 }
 
-/* Describes the slot of a sequence: the slot's number, how many branches still have to release the message in it,
- * and whether the slot now has a message that begins at this sequence, and not one of another lap. */
+/* Stores in `result`: the number of the slot of a sequence, how many branches still have to release the message in
+ * the slot, and whether a message begins at exactly this sequence (1) or only in another lap or not at all (0). */
 NATIVE(void, row, jlong handle, jlong sequence, jlongArray result)
 {
 	const shmring *ring = from_handle(handle);

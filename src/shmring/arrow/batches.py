@@ -2,11 +2,11 @@
 
 A message holds either one IPC record batch message, whose schema is in the ring's header
 (``KIND_ARROW_BATCH``), or a short IPC stream of its own: schema, dictionaries, batch
-(``KIND_ARROW_STREAM``). The second form is used if the ring has no schema, and for everything
-that pyarrow's writer writes, because it can serialise into memory only as a stream. pyarrow's
-writer is used for views, unions and run-end encoding, for compressed batches, and for
-dictionaries. (A reader that joins late has not seen earlier dictionaries.) The binding writes all
-others.
+(``KIND_ARROW_STREAM``). The second form is used if the ring has no schema, and for every batch that
+pyarrow writes, because pyarrow can write into given memory only as a stream. pyarrow writes
+batches with views, unions, run-end encoding or dictionaries, and compressed batches; the binding
+writes all other batches. Each message repeats the dictionaries, because a reader that joins late
+has not seen earlier messages.
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ class BatchEncoder:
         ----------
         batch, nbytes : as :meth:`pieces` yields them
         prefix : bytes to write before the IPC messages
-        kind : kind of the message, which then contains the schema; None chooses between the two
-            Arrow kinds, for a ring that has the schema
+        kind : kind of a message that contains its own schema. None is for a ring whose header has
+            the schema; the kind then is one of the two Arrow kinds
         timeout : seconds to wait for free slots; None waits for ever
 
         Returns
@@ -254,7 +254,8 @@ class BatchEncoder:
 def _stream_bytes(batch: pa.RecordBatch) -> int:
     """Count the bytes of an IPC stream of one batch.
 
-    The count does not use nbytes: pyarrow crashes over an inner map of no rows without offsets.
+    The count comes from a trial run of the writer, not from the batch's nbytes: pyarrow crashes
+    when it computes nbytes of a map within another column that has no rows and no offsets.
     """
     sink = pa.MockOutputStream()
     _pa.ipc.new_stream(sink, batch.schema).write_batch(batch)
@@ -381,7 +382,7 @@ def learned(stream: pa.Buffer) -> Known | None:
     return _learned(bytes(memoryview(stream)[: metadata_bytes(stream)]))
 
 
-@lru_cache(maxsize=16)  # more than one entry, because several producers may take turns
+@lru_cache(maxsize=16)  # several schemas: producers with different schemas may take turns
 def _learned(head: bytes) -> Known | None:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(head))

@@ -250,7 +250,7 @@ class ArrowReader(Closing):
         return batch
 
     def _lease(self, ends: int, timeout: float | None) -> Lease:
-        """Wait in slices, to notice a producer that waits for batches that this reader keeps."""
+        """Lease the next message; wait in slices, to check for a jam between them (see _Jam)."""
         left = None if timeout is None else seconds_of("timeout", timeout)
         deadline: float | None = None
         jam: _Jam | None = None

@@ -1,7 +1,8 @@
 """Checks of the arguments of a ring's calls, and names for the core's numbers.
 
-Python code defines the names of options' choices and of the kinds of messages only here: options
-of the command line and error messages are made from these names.
+This module is the only place in Python code that names the choices of an option (for example, the
+wait strategies) and the kinds of messages. The options of the command line and the error messages
+take the names from here.
 """
 
 from __future__ import annotations

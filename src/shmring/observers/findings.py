@@ -29,9 +29,9 @@ MOVING = frozenset({"lease", "claim", "behind", "journal", "sidecar-hangs", "sid
 
 _SMALL = 64 << 20  # bytes: the default size of /dev/shm in a container
 _DEFAULT_RING = DEFAULT_SLOTS * SLOT_FILE_BYTES
-# Number of deliveries of one message from which on the message is a finding. After the same number
-# of workers' deaths, a sidecar's client gives up the batch that the workers died over (_DEATHS in
-# client.py, DEATHS in SidecarClient.java).
+# A message that was delivered this number of times, or more often, is a finding. The number is the
+# same as _DEATHS in client.py and DEATHS in SidecarClient.java: a sidecar's client gives up a batch
+# after this number of workers have died over it.
 _DELIVERIES = 3
 _JOURNAL_BEHIND = 5.0  # seconds that a message may wait for the journal; a sync takes milliseconds
 

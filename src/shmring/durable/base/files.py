@@ -302,7 +302,10 @@ class LockFile(File):
         _held.add(self)
 
     def _keep_readers_out(self) -> None:
-        """Remove read permission from users who may not write: read access allows a flock."""
+        """Remove read permission from users who may not write.
+
+        Any user who can open the file, even only to read it, could take the lock by flock().
+        """
         found = self.stat()
         mode = stat.S_IMODE(found.st_mode)
         allowed = mode & ~_READ | (mode & _WRITE) << 1
@@ -323,8 +326,8 @@ def _record(fd: int, text: bytes) -> None:
         os.ftruncate(fd, 0)
         os.pwrite(fd, text, 0)
     except OSError:
-        # Ignore a full disk: the lock is held; without the text, errors of other processes only
-        # do not name the owner's pid.
+        # Ignore a full disk: the lock is held even without this text. The text only lets errors of
+        # other processes name the owner's pid.
         pass
 
 

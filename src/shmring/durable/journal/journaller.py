@@ -324,8 +324,9 @@ class Journal(Closing):
                 break
             except NoSpace as error:
                 self.error = error
-                # Sync and release the messages written so far. Branches that follow the journal get
-                # messages only then; when they have released them, more segments can be forgotten.
+                # Make room for this record. Sync and release the messages written so far: branches
+                # that follow the journal then get them, and release them in turn. After that, the
+                # retention may allow the journal to forget more segments.
                 self._await_sync()
                 self._sync(before)
                 before.clear()

@@ -89,9 +89,10 @@ def encode_segment(
 
 
 def was_begun(file: File) -> bool:
-    """Return whether a segment with an unreadable header had records.
+    """Return whether a segment with an unreadable header has records.
 
-    A header is synced before the first record is written.
+    If it has, the header is damaged: a header is synced before the first record is written, so a
+    crash can have torn the header only in a segment without a record.
     """
     return any(offset % _ALIGN == 0 for offset in offsets_of_frames(file.read, 0, file.size()))
 
@@ -499,9 +500,9 @@ class JournalLog:
     def refuse_other_files(self) -> None:
         """Raise Damaged if the directory no longer has the segments that were written.
 
-        A user may have removed the directory or a segment, or have renamed it and made another one.
-        The oldest segments may be missing, but none after a segment that is still there. Only the
-        thread that calls :meth:`append` and :meth:`forget` may call this.
+        A user may have removed or renamed the directory or a segment, and made a new one in its
+        place. The oldest segments may be missing, but no segment after one that is still there.
+        Only the thread that calls :meth:`append` and :meth:`forget` may call this.
 
         Raises
         ------

@@ -333,8 +333,8 @@ class PersistentQueue(Closing):
             self._write_group(group)
         except NoSpace as error:
             if len(group) > 1:
-                # Commit each transaction alone: one that only takes items may find space in the
-                # log's reserve.
+                # The group as a whole did not fit on the disk. Commit each transaction alone: a
+                # transaction that only takes items may use the log's reserve.
                 for transaction in group:
                     self._commit_group([transaction])
             elif not reclaimed and self._reclaim():
@@ -501,7 +501,10 @@ class PersistentQueue(Closing):
         return base
 
     def _discard_drained(self) -> None:
-        """Delete the files without needed items, unless a delayed sync has to come first."""
+        """Delete the data files that hold no item any more.
+
+        With delayed durability, do nothing: _sync_files() deletes these files after the next sync.
+        """
         if not self._delayed and (drained := self.files.drained()):
             self.files.discard_drained(drained)
 

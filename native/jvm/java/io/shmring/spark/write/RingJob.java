@@ -72,7 +72,10 @@ final class RingJob implements AutoCloseable {
         options, schema, RingPlace.here(ring), folder.toString());
   }
 
-  /** Returns whether the ring has enough slots to publish all staged messages by one store. */
+  /**
+   * Returns whether all staged messages need at most half of the ring's slots: only then may they
+   * become readable together.
+   */
   boolean fitsAtOnce(List<StagedFile> files) {
     long slots = 0;
     for (StagedFile file : files) {
@@ -82,9 +85,10 @@ final class RingJob implements AutoCloseable {
   }
 
   /**
-   * Publishes all staged messages by one store.
+   * Publishes all staged messages by one store, so that they become readable together.
    *
-   * @param claimed a callback that gets the first sequence just before the store
+   * @param claimed function called with the claim's first sequence just before the store, so that
+   *     the caller can record where the messages will be
    */
   void publishAtOnce(List<StagedFile> files, LongConsumer claimed) {
     if (files.stream().anyMatch(file -> file.lengths().length > 0)) {
@@ -137,8 +141,11 @@ final class RingJob implements AutoCloseable {
   }
 
   /**
-   * Copies a file's messages into the claim, several at a time. Returns the number of the next
-   * message of the claim.
+   * Copies a file's messages into the claim, in several threads.
+   *
+   * @param part place of the file's first message among the messages of the claim
+   * @param position offset of that message in the file
+   * @return the place after the file's last message, for the first message of the next file
    */
   private static int fill(Claim claim, int part, StagedFile file, long position) {
     int count = file.lengths().length;
@@ -201,7 +208,8 @@ final class RingJob implements AutoCloseable {
    * @param path path of the file
    * @param rows number of rows in the messages
    * @param lengths length of each message in bytes
-   * @param aligns for each message, the byte that will lie on a 64-byte boundary; -1 for none
+   * @param aligns for each message, the offset in the message of the byte that has to lie on a
+   *     64-byte boundary in the ring; -1 if the message needs no alignment
    */
   record StagedFile(String path, long rows, int[] lengths, int[] aligns)
       implements WriterCommitMessage {
@@ -275,8 +283,8 @@ final class RingJob implements AutoCloseable {
     }
 
     /**
-     * Returns whether a path is a folder that belongs to the ring's owner. Other users may put a
-     * file, a folder or a link there that has the name of a job's folder.
+     * Returns whether a path is a folder that belongs to the ring's owner. Other users may have
+     * given the name of a job's folder to a file, a folder or a link beside the ring.
      */
     private static boolean isOurs(Ring ring, Path folder) {
       try {
@@ -305,7 +313,8 @@ final class RingJob implements AutoCloseable {
         files.parallelStream().forEach(Staging::delete);
         Files.deleteIfExists(folder);
       } catch (DirectoryNotEmptyException error) {
-        // A task attempt added its file after the listing. Each attempt adds one: the recursion ends.
+        // A task attempt added its file after the listing: remove that file, too. The recursion
+        // ends, because each attempt adds only one file.
         remove(folder);
       } catch (NoSuchFileException error) {
         return;

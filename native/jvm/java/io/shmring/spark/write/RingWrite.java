@@ -242,7 +242,7 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
                       + " no journal)",
                   ring.name(), first, epoch));
       if (skips) {
-        record.write(epoch, first, true); // recorded, so that the next epoch is not in doubt
+        record.write(epoch, first, true); // with a record, the next epoch needs no inDoubt
       }
       return skips;
     }
