@@ -207,6 +207,7 @@ class LayoutReader:
             raise Damage(f"entry of {sequence}")
         if entry["kind"] == ABORTED:
             return None
+        # CHANGE: edit this for a new option of a ring
         message = self.payload(index, entry["shift"], entry["length"])
         if entry["flags"] & CHECKSUM and crc32c(message) != entry["crc"]:
             raise Damage(f"payload of {sequence}")

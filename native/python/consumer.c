@@ -137,6 +137,7 @@ PyDoc_STRVAR(pop_doc, "pop($self, *, timeout=None)\n--\n\n"
 		      "Take one message as bytes; it is released at once.\n\n"
 		      "Parameters\n----------\n"
 		      "timeout : seconds to wait for a message; None waits for ever, 0 does not wait\n\n"
+		      /* CHANGE: edit this for a new error */
 		      "Raises\n------\n"
 		      "Empty : no message in time\n"
 		      "EndOfStream : the stream has ended; the next call goes on behind the end\n"

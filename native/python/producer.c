@@ -269,6 +269,7 @@ PyDoc_STRVAR(push_doc,
 	     "align : as for claim()\n\n"
 	     "Returns\n-------\n"
 	     "message_id; -1 if the ring was full and the producer drops (when_full=\"drop\")\n\n"
+	     /* CHANGE: edit this for a new error */
 	     "Raises\n------\n"
 	     "Full : not enough slots became free in time; nothing was published\n"
 	     "MessageTooLarge : the message can never fit this ring\n"

@@ -211,6 +211,7 @@ __attribute__((cold, noinline)) static int take_and_read(shmring_consumer *consu
 	return status;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 int shmring_take_one(shmring_consumer *consumer, struct shmring_lease *lease, struct shmring_message *message)
 {
 	const struct control *c;

@@ -176,6 +176,7 @@ static int push_letter(shmring_producer *p, const struct shmring_message *messag
 	return SHMRING_OK;
 }
 
+/* CHANGE: edit this for a new error */
 static int fail_to_set_aside(const shmring_consumer *consumer, const struct shmring_lease *lease, int status)
 {
 	const shmring *to = consumer->dead_letters->ring;

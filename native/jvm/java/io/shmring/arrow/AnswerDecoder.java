@@ -169,6 +169,7 @@ public final class AnswerDecoder {
     unchanged = found;
   }
 
+  // CHANGE: edit this for a new type between Spark and Arrow
   private VectorSchemaRoot whole(VectorSchemaRoot own, VectorSchemaRoot sent) {
     return unchanged.map(some -> some.whole(own, sent, passedOn)).orElse(own);
   }
