@@ -162,7 +162,8 @@ class Sidecar:
         atexit.unregister(self.stop)
         self._stop.set()
         if self._monitor is not None:
-            # join() fails if a signal came before the thread began; the thread then ends at once.
+            # join() raises RuntimeError if a signal interrupted start() before the thread ran. The
+            # thread then ends as soon as it runs, because _stop is set.
             with suppress(RuntimeError):
                 self._monitor.join()
             self._monitor = None

@@ -44,15 +44,16 @@ from shmring.sidecars.wire import check_sidecar_name, parked_ring_name, request_
 
 LOOK_EVERY = 0.2
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
-# Seconds to wait, after SIGKILL, until a process has ended: a hanging GPU driver may keep it alive.
+# Most seconds to wait, after SIGKILL, for the end of a process, which a hanging GPU driver may keep
+# alive for ever.
 _DYING = 30.0
 _PAUSE = 0.05  # seconds between checks whether a process has ended
-# Seconds after its start in which the end of a process counts as a failure: each failure makes the
-# pause before the next start longer, and a process that ends later resets the pause.
+# Seconds that a process must run to count as started well. If it ends earlier, the pause before its
+# next start is longer than the last pause; if it ends later, it is started again at once.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
-# Number of processes that have ended one after the other before they were ready, from which on the
-# sidecar tells its clients that no worker will come.
+# Number of successive processes of a keeper that end before they are ready. After so many, for each
+# of its keepers, the sidecar tells its clients that no worker will come.
 _HOPELESS = 3
 
 Process = TypeVar("Process", bound="Child")
@@ -199,7 +200,7 @@ class Keeper(Generic[Process]):
 
 
 def _stdout_takes() -> bool:
-    """Whether a worker can inherit this process's stdout: it is open for writing."""
+    """Whether this process's stdout is open for writing, so that a worker can inherit it."""
     try:
         return fcntl.fcntl(1, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
     except OSError:
@@ -224,7 +225,8 @@ class _Worker(Child):
                 stdout=sys.stderr.fileno() if apart else own_stdout,
                 pass_fds=(ready,),
                 env={
-                    # One thread for each worker, as in Spark: processes share the cores.
+                    # Let libraries use one thread in each worker, as Spark does, because several
+                    # workers share the cores. The environment may set another number.
                     "OMP_NUM_THREADS": "1",
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
@@ -262,7 +264,7 @@ class _Worker(Child):
     def end(self, deadline: float) -> None:
         super().end(deadline)
         pipe, self._pipe = self._pipe, -1
-        if pipe >= 0:  # closed already if a signal interrupted an earlier call
+        if pipe >= 0:  # -1 if an earlier call, which a signal interrupted, has closed the pipe
             os.close(pipe)
 
 
@@ -321,7 +323,7 @@ class Supervisor:
                 return found.info.uuid == self._ring.info.uuid
         except (RingNotFound, NotARing, Damaged, PermissionRefused):
             return False  # there is no ring of this name, or it is not this sidecar's
-        except ShmringError:  # cannot be checked, for example without a free descriptor
+        except ShmringError:  # the check has failed, for example for lack of a file descriptor
             return True
 
     @property
@@ -355,9 +357,12 @@ class Supervisor:
                 self.close()
                 raise
             if self.is_findable:
-                # From now on, other supervisors see this one, and keep the ring when they leave.
+                # Clients find the ring, and it stays: a supervisor that leaves removes the ring
+                # only if it sees no other supervisor's entry.
                 break
-            self.close(keep=True)  # another supervisor removed the ring before this one entered
+            # Try again with a new ring: another supervisor has removed this one, before it saw the
+            # entry made above.
+            self.close(keep=True)
         self.is_replaced = False
         self._sweep(ring)
 
@@ -402,7 +407,7 @@ class Supervisor:
             hopeless = all(keeper.is_hopeless for keeper in self.keepers)
             entry.show(FAILING if hopeless else SUPERVISOR)
             self._sweep(ring)
-        except (OSError, ShmringError) as error:  # for example no free descriptor: try again later
+        except (OSError, ShmringError) as error:  # the next call tries again
             self._trouble = f'sidecar "{self.name}": cannot look for the dead: {error}'
             if self._trouble != before:
                 say(self._trouble)
@@ -439,7 +444,7 @@ class Supervisor:
             self.close()
 
     def _sweep(self, ring: shmring.Ring) -> None:
-        with contextlib.suppress(Contended):  # another process recovers the ring
+        with contextlib.suppress(Contended):  # another process is clearing away the dead already
             ring.recover()
         # Remove the rings of dead processes, but not those of requests that have moved out of this
         # ring: the workers of this ring take such requests over.

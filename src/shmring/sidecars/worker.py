@@ -119,8 +119,8 @@ class Worker:
     def run(self) -> None:
         """Serve until stopped, then leave; other workers get the unanswered requests.
 
-        After an exception no request is released: the process must end, and
-        other workers then get its requests.
+        If an exception leaves this method, the worker still holds its requests. The process must
+        end then, so that other workers get these requests.
         """
         holds = self._holds
         swept = time.monotonic()
@@ -152,7 +152,7 @@ class Worker:
     def _await_ready(self, is_ready: Callable[[], object]) -> None:
         """Take no request until the model is ready again; show in the ring that it is loading."""
         with ExitStack() as ends:
-            # Show nothing if no seat is free: workers and clients need the seats more.
+            # Show nothing if the ring has no free seat: work does not depend on this entry.
             with suppress(LimitReached):
                 ends.enter_context(self._ring.producer(LOADING + self._target))
             while not self._stopping and os.getppid() == self._parent and not is_ready():
@@ -161,17 +161,17 @@ class Worker:
                 time.sleep(_PAUSE)
 
     def _next(self, wait: float) -> shmring.Lease | None:
-        """Return the next request; None if there is other work to do first."""
+        """Return the next request; None if none comes in time, or waiting requests come first."""
         joint = self._joint
         if joint is not None:
             wait = min(wait, joint.left)
         try:
             return self._inbox.lease(timeout=wait)
-        except (Empty, EndOfStream):  # ignore an end marker: it is no request
+        except (Empty, EndOfStream):  # no message, or an end marker, which is no request
             is_due = joint is not None and joint.left == 0
         except TooManyLeases:
             is_due = joint is not None and joint.left < float("inf")
-            if not is_due:  # too many answers wait for room: publish some before the next request
+            if not is_due:  # all leases are held by requests whose answers wait for room
                 time.sleep(0.001)
         if is_due and joint is not None:
             # Work outside of the handler above: inside, errors of the user's function would show
@@ -188,7 +188,7 @@ class Worker:
         try:
             head = Head.unpack(lease, ring=self._ring.path)
             client = self._clients.get(head.reply) or self._client(head)
-        except RingNotFound:  # the request's client is gone
+        except RingNotFound:  # the client has gone, with its reply ring: nobody needs an answer
             lease.release()
             return
         except (ShmringError, ValueError) as error:
@@ -263,7 +263,10 @@ class Worker:
 
 
 def split(parts: Sequence[pa.RecordBatch], rows: Sequence[int]) -> list[list[pa.RecordBatch]]:
-    """Cut an answer into parts, with the numbers of rows in `rows`; each has at least one batch."""
+    """Cut a joint answer into one part for each number in `rows`, which is the part's rows.
+
+    A part is a list of batches; a part of 0 rows has one batch without rows.
+    """
     table = pa.Table.from_batches(parts)
     first = 0
     cut: list[list[pa.RecordBatch]] = []
@@ -297,8 +300,8 @@ class Joint:
         """Let a request wait for others, or work on it."""
         batch = None if request.lease.redelivered else self._joinable(request)
         if batch is None:
-            # Work on the waiting requests first: they must not fail with this request, and must not
-            # wait if many requests follow that cannot be joined, such as groups.
+            # Work on the waiting requests first. This request cannot be joined to them, and neither
+            # may be the next ones (for example a series of groups): they would wait too long.
             self.work()
             self._answers.work_on(request)
             return
@@ -327,7 +330,7 @@ class Joint:
         try:
             batch = self._answers.decode(request.lease, request.client)
         except ShmringError:
-            return None  # Answers.work_on() tells the client of the error
+            return None  # Answers.work_on() decodes again, and sends this error to the client
         return None if is_group(batch) or 0 < request.head.rows < batch.num_rows else batch
 
     def work(self) -> None:
@@ -346,12 +349,12 @@ class Joint:
                 spent = time.perf_counter_ns() - begun
         except WrongRows as error:
             wrong = told(error)
-        except BaseException as error:  # perhaps one request's fault; includes sys.exit()
+        except BaseException as error:  # also sys.exit(); each request is then worked on alone
             let_go(error, tracebacks=True)
         batches.clear()
         for number, (request, count) in enumerate(zip(requests, rows, strict=True)):
-            # Send signs of life before each answer, if they are due: a joint call that raises an
-            # error sends none at its end, and each request is then worked on alone.
+            # Send signs of life, if due, before each answer: if the joint call has raised an error,
+            # each request is worked on alone now, and the clients of the last ones wait long.
             with suppress(RingNotFound):  # all clients are gone
                 heartbeat.beat()
             share = spent * count // max(1, sum(rows))
@@ -376,7 +379,10 @@ class Joint:
 
 
 def _await_entry(take: Callable[[], Entry]) -> Entry:
-    """Call `take` until the ring has a free seat; the supervisor ends a worker that waits long."""
+    """Return the result of `take`; call it again for as long as the ring has no free seat.
+
+    There is no limit here: the supervisor ends a worker that is not ready in time.
+    """
     while True:
         try:
             return take()
@@ -385,7 +391,7 @@ def _await_entry(take: Callable[[], Entry]) -> Entry:
 
 
 def _end_with(parent: int, sidecar: str) -> None:
-    """End this process soon after its parent ends, even in the midst of work; leave no ring."""
+    """Wait for the parent's end, then end this process, too, and remove the sidecar's rings."""
     while os.getppid() == parent:
         time.sleep(LOOK)
     time.sleep(_FAREWELL)
@@ -419,7 +425,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(raised(error))
         return 1
     finally:
-        if os.getppid() != parent:  # the supervisor is gone, and cannot sweep
+        if os.getppid() != parent:  # remove the rings here, because the supervisor has ended
             sweep(name)
     return 0
 
@@ -440,7 +446,7 @@ def _serve(target: str, name: str, parent: int, ready: int, options: ServerOptio
         function = instantiated(found, target)
         warm_up(function)
         is_ready = readiness_of(function)
-        while is_ready is not None and not is_ready():  # the supervisor limits this wait
+        while is_ready is not None and not is_ready():  # the supervisor kills a worker that is late
             time.sleep(_PAUSE)
         ring = _await_entry(lambda: shmring.attach(request_ring_name(name)))
         pinned = bool(options.get("pin"))
@@ -463,7 +469,7 @@ def _serve(target: str, name: str, parent: int, ready: int, options: ServerOptio
 
 
 def _tell(ready: int, what: bytes) -> None:
-    with suppress(BrokenPipeError):  # the supervisor is gone, and the worker will end soon
+    with suppress(BrokenPipeError):  # the supervisor has ended: the worker notices that elsewhere
         os.write(ready, what)
 
 

@@ -6,16 +6,16 @@ The attendant reads one line of JSON from standard input::
      "sidecars": {"scorer": {"function": "scorer:Scorer", "workers": "2", "shared": "true"},
                   "other": {"command": "./other -x"}}}
 
-Each entry has the user's settings ``spark.shmring.ring.NAME.*`` and
-``spark.shmring.sidecar.NAME.*``: the JVM has not read them.
+Each entry has the user's settings ``spark.shmring.ring.NAME.*`` or
+``spark.shmring.sidecar.NAME.*``, as the user wrote them: the attendant checks them.
 
 The attendant ends when standard input ends: the executor holds the other end of this pipe, which
 closes however the executor dies. Every second the attendant writes a line of JSON with metrics.
 It writes the first line as soon as clients can find the sidecars' rings.
 
 A sidecar with a function is served by workers of this process. A command is any program of the
-user's. A "shared" sidecar is started by one attendant of the host, and by another one when that one
-ends.
+user's. If a sidecar is "shared", only one of the host's attendants runs it at a time; when this
+attendant ends, another one starts the sidecar anew.
 
 A sidecar that cannot be started, or dies again and again, does not disturb the others: this process
 imports no code of the user's, and each sidecar has its own pauses between restarts.
@@ -55,7 +55,7 @@ from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Child, Keeper, Superv
 from shmring.sidecars.wire import request_ring_name
 
 _TELL_EVERY = 1.0
-_GRACE = 20.0  # seconds between SIGTERM and SIGKILL; a command may wait for its own processes
+_GRACE = 20.0  # seconds from SIGTERM to SIGKILL: a command may have processes of its own to end
 _AGAIN = 5.0  # seconds between attempts to start a sidecar that cannot be started
 _NEVER = float("inf")
 _PR_SET_PDEATHSIG = 1
@@ -99,7 +99,9 @@ class _Turn:
         except BaseException:
             os.close(file)
             raise
-        os.close(file)  # the last holder of the lock has removed this file meanwhile
+        # Give this file up: since it was opened, the last holder of the lock has removed it, and
+        # other attendants make and lock another file.
+        os.close(file)
         return None
 
     def end(self) -> None:
@@ -132,7 +134,7 @@ class _Sidecar(ABC):
             keeper.process.signal(signal.SIGTERM)
 
     def end(self, asked: float) -> None:
-        """Wait for the end of the processes; only then may another attendant start the sidecar."""
+        """Wait until the processes have ended, and then give a shared sidecar's lock back."""
         for keeper in self.keepers:
             keeper.process.end(asked + _GRACE)
         sweep(self.name)
@@ -195,13 +197,16 @@ class _Function(_Sidecar):
     def look(self) -> None:
         supervisor = self._supervisor
         if supervisor.is_replaced and not supervisor.is_open:
-            # Stay closed: another sidecar was started to replace this one.
+            # Do not open the ring again: a sidecar of the same name has replaced this one.
             return
         if supervisor.is_open and not supervisor.is_ready and not supervisor.is_findable:
-            self._leave(keep=True)  # another supervisor has removed the ring: make a new one
+            # Another supervisor has removed the ring: leave it, so that _open() makes a new one.
+            self._leave(keep=True)
         if not self._has_turn():
             if supervisor.is_open and serving(self.name):
-                self._leave()  # clients must wait for the other executor's sidecar
+                # Leave the ring now that another executor's workers serve. Until now, this entry in
+                # the ring has made clients wait for them.
+                self._leave()
         elif supervisor.is_open or (self._is_due() and self._open()):
             if not self._is_started:
                 self._is_started = True
@@ -290,12 +295,12 @@ class _Attendant:
 
     def _reap(self) -> None:
         """Reap orphans of ended sidecars, which this process inherits as a child subreaper."""
-        with suppress(ChildProcessError):  # this process has no child at all
+        with suppress(ChildProcessError):  # raised if this process has no children
             while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 keepers = [keeper for each in self._sidecars for keeper in each.keepers]
                 if any(dead.si_pid == keeper.process.pid for keeper in keepers):
-                    # Leave this process to its keeper, which needs the exit status; later calls
-                    # reap the others.
+                    # Do not reap this process: its keeper does, and needs the exit status. Other
+                    # ended processes wait until a later call.
                     return
                 os.waitpid(dead.si_pid, 0)
 
@@ -320,7 +325,7 @@ class _Attendant:
         for ring in self._rings.values():
             try:
                 self._leave(ring)
-            except (OSError, ShmringError) as error:  # go on with the other rings
+            except (OSError, ShmringError) as error:  # report it, and remove the other rings
                 say(f'ring "{ring.name}" cannot be removed: {error}')
 
     def _leave(self, ring: shmring.Ring) -> None:
@@ -362,7 +367,7 @@ def _made(sidecars: dict[str, dict[str, str]]) -> Iterator[_Sidecar]:
                 yield _Command(name, command, shared=options.get("shared", False))
             else:
                 raise ValueError(f"{prefix} wants one of .function and .command")
-        except ValueError as error:  # a wrong option stays wrong: no further try
+        except ValueError as error:  # do not try again: the options stay as wrong as they are
             say(f'sidecar "{name}" cannot be started: {error}')
 
 

@@ -133,7 +133,7 @@ def _made(spark: SparkSession, make_df: Callable[[], DataFrame], way: str) -> Da
 def _digest(frame: DataFrame) -> tuple[int, ...]:
     """Return the number of rows, and two sums of hashes that do not depend on the rows' order."""
     functions: Any = import_module("pyspark.sql.functions")
-    # Two columns may have the same name.
+    # Rename the columns, because two of them may have the same name.
     named = frame.toDF(*[f"c{place}" for place in range(len(frame.columns))])
     # Hash for each column also whether the value is null, because a hash leaves out nulls.
     given = [named[name].isNull() for name in named.columns]

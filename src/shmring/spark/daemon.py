@@ -38,18 +38,18 @@ _MOST_MMAP_THRESHOLD = 32 << 20
 # that is allocated there (_MOST_MMAP_THRESHOLD).
 _KEPT_BYTES = 64 << 20
 _BUFFER_BYTES = 65_536  # size of the buffer that Spark reads a worker's socket into
-# Idle time in milliseconds after which a worker gives memory back; the executor closes rings that
-# no task has used for the same time (see docs/spark-design.md).
+# Milliseconds without a task after which a worker gives memory back to the system. After the same
+# time, the executor closes the worker's rings (see docs/spark-design.md).
 _IDLE_MS = 3000
 _LOOK_MS = 1000  # milliseconds between checks whether the executor has closed the rings
-_PATIENCE = 5.0  # seconds to wait until a killed executor has let go of its rings
+_PATIENCE = 5.0  # most seconds that the daemon waits, at its end, for its executor to leave rings
 
 _libc = ctypes.CDLL(None)
 _worker = pyspark.daemon.worker
 _modules = 0  # number of modules imported at the last gc.freeze()
 _imports: warm.Imports | None = None  # imports that the daemon has made for its workers
-# Data of the first task that this worker had already read when it called exec() to start again
-# without the daemon's imports (warm.py); empty in other workers.
+# Data that this worker had read from its socket before it called exec() to start again without the
+# daemon's imports (warm.py); the data belong to its first task. Empty in all other workers.
 _received = b""
 
 
@@ -90,7 +90,7 @@ def _equip() -> None:
     # CHANGE: edit this for a new version of Spark
     def set_main(to: Any) -> None:
         worker.main = to
-        if hasattr(daemon, "worker_main"):  # Spark 4.1 looks main() up when the daemon starts
+        if hasattr(daemon, "worker_main"):  # Spark 4.1 keeps main() in this variable of the daemon
             daemon.worker_main = to
 
     def first_main(infile: Any, outfile: Any) -> None:
@@ -174,9 +174,9 @@ def _rest(sock: socket.socket) -> None:
 
 
 def _sweep(rings: str) -> bool:
-    """Remove rings of killed executors that no worker had attached to; return True if none is left.
+    """Remove the rings of dead executors; return True if no ring with the prefix is left.
 
-    `rings` is the prefix of their names, as in WorkerRings.java.
+    `rings` is a prefix of names (see WorkerRings.java). A ring has a name until a worker attaches.
     """
     left = [name for name in shmring.rings() if name.startswith(rings)]
     for name in left:

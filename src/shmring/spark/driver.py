@@ -1,6 +1,7 @@
 """Runs ``df.toArrow()`` and ``df.toPandas()`` over memory shared by tasks and the driver's Python.
 
-Spark's own function runs, but with another method of the JVM and another reader of the socket.
+Spark's own function runs, but it calls DriverCollect in the JVM to run the job, and :class:`_Files`
+to read the socket.
 Tasks write their batches into memory files that this process has opened (DriverCollect in Java),
 and the socket tells where the batches are. The files have no names: the kernel frees them once this
 process has closed them, or is killed.
@@ -32,8 +33,8 @@ _head = struct.Struct(">qiiiqqqq")  # CollectTask.java says what each number is
 _DONE = b"\1"  # last byte of the stream; missing if the job has failed
 
 # CHANGE: edit this for a new version of Spark
-# Digests of Spark's code in the versions with which this module was compared. The value is True if
-# Spark's reader yields, after the batches, a list with their order.
+# Digests of Spark's code, of the versions that this module was written for, each with a bool: True
+# if Spark's own reader yields, after all batches, a list of numbers that gives their order.
 _KNOWN = {
     "d72d351f442074b8": True,  # 4.1
     "2903c504eca058d9": True,  # 4.2
@@ -43,7 +44,7 @@ _KNOWN = {
 # Most memory files of a result. Several are used because tasks that write to one file wait for each
 # other.
 _MOST_FILES = 8
-_COPIED = 256 * 1024  # most bytes of a part that is copied; a larger one costs less to map
+_COPIED = 256 * 1024  # parts up to this size are copied; mapping a larger part is cheaper
 _PROT_READ, _MAP_PRIVATE = 1, 2
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # flags of fallocate
 
@@ -173,7 +174,7 @@ def _free_memory() -> int:
     free = int(_words("/proc/meminfo")["MemAvailable:"]) * 1024
     group = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
     for folder in (*Path(f"/sys/fs/cgroup{group}/-").parents,)[:-3]:
-        with suppress(OSError, ValueError):  # no such file, or "max"
+        with suppress(OSError, ValueError):  # no such file, or it says "max": there is no limit
             most = int((folder / "memory.max").read_text())
             used = int((folder / "memory.current").read_text())
             free = min(free, most - used + int(_words(folder / "memory.stat")["inactive_file"]))
@@ -214,7 +215,7 @@ def _collect_as_arrow(
     try:
         serve = functools.partial(collect.serve, _free_memory(), files.links())
         called = SimpleNamespace(collectAsArrowToPython=serve, schema=java.schema)
-        # Do not use copy.copy(): it would call Spark's class without the arguments that it needs.
+        # Copy the DataFrame by hand: copy.copy() would call the class without its arguments.
         frame: Any = object.__new__(original.__class__)
         frame.__dict__.update(vars(original), _jdf=called)
         run = sparks_code.copied(_own, {"ArrowCollectSerializer": lambda: files})

@@ -82,7 +82,8 @@ _TABLES = (
 )
 # CHANGE: edit this for a new version of Spark
 CONVERSIONS: Mapping[int, Conversion] = {
-    # Spark has two worker functions of this kind. Only the one without pandas is replaced.
+    # Spark converts for functions of this kind with pandas or without, by two functions of its own.
+    # Only the function without pandas is replaced.
     PythonEvalType.SQL_ARROW_BATCHED_UDF: Conversion(
         "rows:plain",
         _ROWS,
@@ -142,9 +143,9 @@ def _reading(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _replaced(kind: int, function: Any) -> tuple[Any, int]:
-    """Return the function to call, and the reason why that is Spark's own function.
+    """Return a conversion's function and 0, or else Spark's own function and a reason.
 
-    The reason is a number of exchange.py; it is 0 if a conversion replaces Spark's function.
+    The reason, one of the numbers in exchange.py, says why Spark's function cannot be replaced.
     """
     if reason := _unknown(kind, function.__code__):
         return function, reason

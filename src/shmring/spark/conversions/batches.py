@@ -83,7 +83,7 @@ class _ToArrow:
     def convert(data: Sequence[Any], schema: types.StructType, **settings: Any) -> Any:
         """Convert results as PandasToArrowConversion does."""
         if has_usual_options():
-            with suppress(Exception):  # Spark raises its own error
+            with suppress(Exception):  # let Spark convert the data again, and raise its own error
                 arrays = [
                     _array(column, field, settings)
                     for column, field in zip(data, schema.fields, strict=False)
@@ -112,7 +112,7 @@ def _array(column: Any, field: types.StructField, settings: Mapping[str, Any]) -
 
 
 def _is_as_declared(frame: Any, kind: types.DataType) -> bool:
-    """Whether Spark would take a frame's columns as they stand."""
+    """Whether a frame has exactly the declared columns, in order, so that Spark need not check."""
     names = list(frame.columns)
     if (
         not isinstance(kind, types.StructType)

@@ -27,7 +27,7 @@ _pc: Any = pc
 _Frame: Any = pd.DataFrame
 _Series: Any = pd.Series
 _RangeIndex: Any = pd.RangeIndex
-_set = object.__setattr__  # faster than __setattr__ of pandas, which looks the attribute up first
+_set = object.__setattr__  # sets an attribute at once; that of pandas looks the attribute up first
 _options: Any = import_module("pandas._config.config")._global_config
 _internals: Any = import_module("pandas.core.internals")
 BlockManager: Any = _internals.BlockManager
@@ -40,8 +40,8 @@ _STEADY = (
     *(types.FloatType, types.DoubleType, types.StringType, types.BinaryType, types.DateType),
     *(types.TimestampType, types.TimestampNTZType, types.DecimalType, types.DayTimeIntervalType),
 )
-# Most frames that JoinedRows makes of all rows of a request. It makes one frame for each set of
-# columns in which a group has nulls; a request that needs more frames is left to Spark.
+# Most frames that JoinedRows makes of a request's rows. Groups with nulls in different columns need
+# different dtypes, and so different frames. Spark converts a request that needs more frames.
 _MOST_VARIANTS = 16
 # Most entries of _layouts; _layouts is emptied before another entry is added.
 _MOST_LAYOUTS = 64
@@ -103,8 +103,8 @@ class JoinedRows:
             if not column.null_count:
                 continue
             if kind in INTEGERS and settings.prefer_int_ext_dtype:
-                # Leave longs to Spark: if a column has a null, Spark may round all of its large
-                # values, and here the null may be another group's.
+                # Leave longs with nulls to Spark. Spark may round large values if the column of a
+                # group has a null; here, a null of one group would round the values of others.
                 if kind is types.LongType:
                     raise Unjoinable
                 continue

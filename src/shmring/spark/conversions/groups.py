@@ -24,7 +24,7 @@ from shmring.spark.exchange import Part, TaskData
 
 
 class _Groups(ABC):
-    """Runs a function over groups, or cogroups; subclasses make its arguments."""
+    """Runs a user's function over groups or cogroups; a subclass makes the function's arguments."""
 
     _answers: FrameAnswers | ValueAnswers
 
@@ -63,16 +63,17 @@ class _Groups(ABC):
         """Return a group's arguments for _compute(); None if Spark has to convert the group."""
         try:
             return self._arguments(*map(self._rows, group))
-        except Exception:  # another group may be at fault: let Spark convert this group alone
+        except Exception:  # perhaps caused by another group's values: Spark converts this one alone
             return None
 
     def _rows(self, parts: list[Part]) -> tuple[JoinedRows, int]:
-        """Return the converted rows of the group's request, and the group's index there."""
+        """Return the converted rows of the group's request, and the index of the group in it."""
         part, request = parts[0], parts[0].request
         if len(parts) > 1 or not part.joined or not has_usual_options():
             raise Unjoinable
         if request.converted is None:
-            request.converted = False  # stays if the next line fails: other groups do not retry
+            # Keep False if the next line raises: the request's other groups then do not try again.
+            request.converted = False
             request.converted = JoinedRows(request.batch, request.rows, self._settings)
         if not request.converted:
             raise Unjoinable
@@ -92,8 +93,8 @@ class Frames(_Groups):
 
     def __init__(self, sparks: Any, variables: Mapping[str, Any]) -> None:
         super().__init__(sparks, variables)
-        # Names of variables in Spark's function: `name` has the user's function, and each side's
-        # variables begin with one of `sides`.
+        # Names of free variables in Spark's function. The variable `name` has the user's function;
+        # the names of a side's variables begin with the side's item of `sides`.
         name, sides = "grouped_udf", ("",)
         if name not in variables:
             name, sides = "cogrouped_udf", ("left_", "right_")
@@ -128,8 +129,8 @@ class Series(_Groups):
         self._functions = variables["udfs"]
         given = [(*places, *named.values()) for _, places, named, _ in self._functions]
         self._places = sorted(set(chain.from_iterable(given)))
-        # Kind of windows ("bounded" or not) of each function; empty if there are no windows, and
-        # each function returns one value for a group.
+        # Kind of windows ("bounded" or not) of each function. The list is empty if there are no
+        # windows; each function then returns one value for a group.
         self._bounds: list[str] = variables.get("window_bound_types", [])
         self._answers = ValueAnswers(variables["output_schema"], self._settings)
 

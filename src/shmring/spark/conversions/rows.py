@@ -31,7 +31,7 @@ _UNCHANGED: Mapping[str, type] = {"convert_string": str, "convert_binary": bytes
 def plain(
     sparks: Any, variables: Mapping[str, Any]
 ) -> Callable[[int, Iterator[Any]], Iterator[Any]] | None:
-    """Replace Spark's function; None if it converts by pandas, or calls functions in threads."""
+    """Return a function to call instead of Spark's; None if Spark's uses pandas or threads."""
     converters: list[Any] | None = variables.get("arrow_to_py_converters")
     settings = variables["runner_conf"]
     if converters is None or settings.arrow_concurrency_level > 0:

@@ -26,14 +26,13 @@ _VALUES = {
     *(type(None), bool, int, float, str, bytes, decimal.Decimal),
     *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta),
 }
-# Least number of values that is added for an answer, even if the answer has fewer values. The
-# answers that wait are converted when the sum exceeds MOST_VALUES, so at most some 1,024 of them
-# wait.
+# Number of values that an answer counts for, at least. The waiting answers are converted when the
+# sum of these numbers exceeds MOST_VALUES (65,536), so about 1,024 answers wait at most.
 _LEAST = 64
 
 
 def of_values(sparks: FunctionType, variables: Mapping[str, Any]) -> Callable[..., Any] | None:
-    """Replace Spark's function, unless it converts by pandas."""
+    """Return a function to call instead of Spark's; None if Spark's uses pandas."""
     evaluate_rows = variables["evaluate_rows"]
     convert = free_variables(evaluate_rows).get("convert_rows_to_arrow")
     if convert is None:
@@ -79,7 +78,7 @@ class _Answers(Waiting):
         super().__init__()
         self._convert = convert
         self._check: Callable[..., Iterator[Any]] = free_variables(convert)["check_return_value"]
-        self._method = ""  # the name of the method that answers
+        self._method = ""  # name of the UDTF's method that gave the last answer
 
     def add(self, answer: Any, method: str) -> list[Any]:
         """Take an answer as Spark's converter does; return the batches to send now."""

@@ -22,7 +22,7 @@ class Waiting(ABC):
     def __init__(self) -> None:
         self._held: list[Any] = []
         self._values = 0  # number of values in the answers that wait
-        self._since = 0.0  # time at which the oldest answer that waits came
+        self._since = 0.0  # time at which the first of the waiting answers came
 
     def hold(self, answer: Any, values: int) -> list[Any]:
         """Let an answer wait; return the batches to send now."""
@@ -38,7 +38,7 @@ class Waiting(ABC):
         """Return the batches of all answers that wait."""
         held, self._held, self._values = self._held, [], 0
         if len(held) > 1:
-            with suppress(Exception):  # if one answer is at fault, go on one by one
+            with suppress(Exception):  # one answer may be wrong: convert each of them alone below
                 return self._together(held)
         return [batch for answer in held for batch in self._alone(answer)]
 
