@@ -244,7 +244,7 @@ static PyObject *batch_item(PyObject *op, Py_ssize_t i)
 
 struct batch_iterator {
 	struct iterator base;
-	struct view *lent[2]; /* views that the loop was given in its last two turns: see view_lend() */
+	struct view *lent[2]; /* views of the last two turns, which the iterator keeps alive: see view_lend() */
 };
 
 /* Iterates over views of the messages. A loop's variable outlives the `with` block, so the end of the block takes

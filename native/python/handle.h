@@ -40,7 +40,7 @@ struct handle {
 	struct handle **link; /* address of the pointer to this handle in its list; NULL: in no list */
 	int (*finish)(struct handle *); /* closes the core's handle; returns a status */
 	void (*interrupt)(struct handle *); /* ends the waits in the core's handle; NULL: nothing waits in it */
-	size_t pins; /* 1 until closed; 1 for each thread without the GIL, handle above, exported buffer */
+	size_t pins; /* 1 until closed; 1 for each call without the GIL, handle above and exported buffer */
 	size_t awaited; /* pins of threads that wait for this handle among others */
 	pid_t awaited_in; /* process of the last such thread: a forked child does not have the threads */
 	bool closed;
@@ -48,7 +48,7 @@ struct handle {
 	uint8_t misses; /* polls in a row that found nothing before a wait; at most MOST_MISSES */
 	uint8_t skips; /* how many of the next waits begin without a poll */
 	uint16_t streak; /* calls in a row that did not have to wait */
-	bool visited; /* the ring is closing this handle, and frees it if it is `collected` meanwhile */
+	bool visited; /* its ring is closing this handle: close_above() frees the memory, not handle_free() */
 	bool collected;
 };
 
@@ -292,7 +292,7 @@ struct consumer {
 	uint8_t wait; /* enum shmring_wait_strategy */
 	bool exclusive;
 	bool end_markers; /* end markers are delivered as messages */
-	bool abandoned; /* the branch delivers this consumer's leases again */
+	bool abandoned; /* abandon() was called: the branch delivers the leased messages again */
 	bool kept; /* some messages could not be handed back: closing the consumer hands them back */
 	uint64_t max_slots; /* most slots of a batch; 0: no bound */
 	uint64_t ends; /* number of ends of the stream that the core has told this consumer of */

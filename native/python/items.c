@@ -308,7 +308,8 @@ PyObject *unpack_items(PyObject *Py_UNUSED(module), PyObject *args)
 	return good ? PyLong_FromUnsignedLongLong(at - begin) : NULL;
 }
 
-/* unpack_one(block, start, extents, index): returns an item's bytes, or None if unpack() would stop there. */
+/* unpack_one(block, start, extents, index): returns an item's bytes, or None if the block does not have all of the
+ * item, or the bytes do not match the checksum. */
 PyObject *unpack_item(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
 	unsigned long long start;

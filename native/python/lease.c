@@ -22,8 +22,8 @@ int consumer_hand_back(struct consumer *self, uint64_t first, uint64_t end)
 	return status_of_taken(status);
 }
 
-/* Called when the user has released the lease and no buffer over it is left. Buffers
- * may die in any thread, also without the user's doing. */
+/* Releases the messages, or hands them back. Called when the user has closed the lease and the last buffer over
+ * the messages is gone: by any thread, because the garbage collector may free that buffer in any thread. */
 static int lease_finish(struct handle *handle)
 {
 	struct lease *self = (struct lease *)handle;

@@ -286,7 +286,7 @@ static PyObject *push_in_turn(struct producer *self, const struct pushing *m)
 	return PyLong_FromUnsignedLongLong(message_id);
 }
 
-/* push_now(producer, data, kind, align): see push_in_turn() */
+/* push_now(producer, data, kind, align): pushes for an event loop; push_in_turn() says what is returned. */
 PyObject *producer_push_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	struct state *state = PyModule_GetState(module);

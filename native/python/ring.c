@@ -310,7 +310,8 @@ struct room {
 	Py_ssize_t nbytes;
 };
 
-/* Returns a description of item number `index`; NULL without an exception if there is none. */
+/* Returns a description of the branch, seat or slot with number `index`. Returns NULL without an exception if it
+ * is not in use, and NULL with an exception after an error. */
 typedef PyObject *item_function(struct ring *ring, uint64_t index, const struct room *room);
 
 static PyObject *list_of(struct ring *ring, uint64_t first, uint64_t end, item_function *item_at,

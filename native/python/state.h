@@ -64,7 +64,7 @@ struct state {
 	 .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,                                         \
 	 .slots = type_slots}
 
-/* Returns a sequence as int, or None for the core's UINT64_MAX. */
+/* Returns a sequence as a Python int; None for UINT64_MAX, with which the core says that there is no sequence. */
 static inline PyObject *sequence_or_none(uint64_t sequence)
 {
 	return sequence == UINT64_MAX ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(sequence);

@@ -281,7 +281,7 @@ static PyObject *take_in_turn(struct consumer *self, uint64_t ends)
 	return copy_out(self, &lease, &message);
 }
 
-/* ends_of(consumer): returns the number of ends that the consumer has been told of. */
+/* ends_of(consumer): returns how many ends of the stream the core has reported to the consumer. */
 PyObject *consumer_ends_of(PyObject *module, PyObject *op)
 {
 	struct state *state = PyModule_GetState(module);

@@ -1,5 +1,5 @@
-/* Exports one piece of the ring's memory and keeps its owner alive, also when
- * the memoryview over it has been handed on to numpy or Arrow. */
+/* A view exports a piece of the ring's memory to Python. It keeps the owner of this memory (a lease, for example)
+ * alive for as long as the memoryview, or any numpy or Arrow array made from the memoryview, is in use. */
 #include "handle.h"
 
 struct view {

@@ -151,8 +151,8 @@ class Pinned:
 
     def __exit__(self, *_: object) -> None:
         with _pinning:
-            # A fork in the middle of this block leaves _blocks empty in the child: there this block
-            # is the only one.
+            # If the process was forked within this `with` block, the child has forgotten all blocks
+            # (see _forget): the child then counts this block only.
             blocks = _blocks.get(self._ring, [self])
             blocks.remove(self)
             if blocks:  # a block that ends later unpins the ring

@@ -1,4 +1,5 @@
-/* The common part of the JNI files: handles as jlong, text, and errors as exceptions. */
+/* Helpers of all JNI files: they pass pointers as jlong and texts as byte[], and throw the core's errors as Java
+ * exceptions. */
 #ifndef SHMRING_JNI_GLUE_H
 #define SHMRING_JNI_GLUE_H
 
@@ -37,8 +38,9 @@ struct text {
 bool text_load(JNIEnv *env, jbyteArray bytes, struct text *text);
 jbyteArray text_bytes(JNIEnv *env, const char *text);
 
-/* Throws io.shmring.RingException with the core's message unless `status` is
- * OK or one of the answers (-1 to -6), which Java handles. */
+/* Returns `status`. If it is an error of the core, also throws io.shmring.RingException with the core's message.
+ * OK and the statuses -1 to -6 (for example: the ring is full, or a wait timed out) are no errors: Java handles
+ * them. */
 jint answer(JNIEnv *env, int status);
 void throw_status(JNIEnv *env, int status, const char *message);
 

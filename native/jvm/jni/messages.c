@@ -1,4 +1,5 @@
-/* Native methods for producers and consumers. Java fills claims through addresses, whose bounds Java checks. */
+/* Native methods for producers and consumers. Java writes messages into claimed slots by address; Java checks the
+ * bounds of these writes itself. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -355,7 +355,7 @@ class Known(NamedTuple):
 
         Parameters
         ----------
-        kind : kind that the message would have without the skipped bytes
+        kind : KIND_ARROW_BATCH or KIND_ARROW_STREAM: the form of the data after the skipped bytes
         skip : bytes before the Arrow data
         copy : whether to map a copy of the message
         every_offset : whether to check every offset, in a copy of the offsets
@@ -423,7 +423,10 @@ def batches_of(data: ArrowData) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 
 # CHANGE: edit this for a new option of a ring
 def most_bytes(slots: int) -> int:
-    """Return the maximum bytes of a message if two must fit in a ring, wherever they begin."""
+    """Return the maximum bytes of a message so that two such messages always fit in the ring.
+
+    A message may take one slot more if it does not begin at the start of its first slot.
+    """
     return (slots // 2 - 1) * SLOT_BYTES
 
 

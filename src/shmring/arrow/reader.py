@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 # Seconds between two checks for a jam while the reader waits (see _Jam).
 _SLICE = 0.5
-# Number of jammed slices after which the reader raises. Until then, another thread may drop its
-# batches.
+# Number of jammed slices in a row after which the reader raises. The first jammed slice proves
+# nothing: another thread may be about to drop the batches that fill the ring.
 _JAMMED_SLICES = 3
 # Batches that an event loop reads before its other tasks have their turn.
 _STREAK = 16

@@ -94,7 +94,7 @@ def size(nbytes: float) -> str:
 
 
 def show_status(status: int) -> str:
-    """Return the word for a finding's status: 0, 1 or 2, the numbers of monitoring plugins."""
+    """Return the word for a status; the numbers 0 to 2 are those of monitoring plugins."""
     return ("well", "warning", "stuck")[status]
 
 
@@ -140,8 +140,9 @@ _LINES, _LINE_BYTES = 32, 1 << 16
 class Lines:
     """Prints messages: a line each (JSON with --json), or a line of JSON for each row of a batch.
 
-    Lines are collected here until flush(), which drops them even if writing fails. Lines in
-    Python's own buffer would stay there after an error, and be written later.
+    Lines are collected here, not in the buffer of Python's stdout. After a failed write, Python's
+    buffer would keep the lines and write them later, although their messages were handed back;
+    flush() drops them.
     """
 
     def __init__(self) -> None:

@@ -159,7 +159,7 @@ class File:
                     raise Damaged(f"{path}: this link leads to no file") from None
                 raise
             found = os.fstat(self._fd)
-            if stat.S_ISDIR(found.st_mode):  # open() refuses a directory only for writing
+            if stat.S_ISDIR(found.st_mode):  # open() lets a directory be opened for reading
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
             if not stat.S_ISREG(found.st_mode):
                 raise NotARing(f"{path} is a pipe or a device, and no file: use another path")
@@ -563,7 +563,8 @@ def replace_file(disk: Disk, path: str, make: Callable[[str], T]) -> T:
         new one
     """
     temporary = path + ".tmp"
-    disk.remove(temporary)  # in a shared folder this may be another user's file, or a link
+    # Remove a draft of an interrupted call; or, in a shared folder, another user's file or link.
+    disk.remove(temporary)
     try:
         disk.copy_mode(path, temporary)
         made = make(temporary)

@@ -556,7 +556,10 @@ class JournalLog:
             del self._kept[0]
 
     def _ended_ns(self) -> int:
-        """Return when the oldest segment ended: when the next one was begun, by its header."""
+        """Return the time at which the oldest segment ended.
+
+        This is the time in the header of the next segment, when that segment was begun.
+        """
         oldest = self._kept[0]
         if not oldest.ended_ns:
             behind = self._kept[1].path if len(self._kept) > 1 else self._path

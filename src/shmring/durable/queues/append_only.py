@@ -163,7 +163,7 @@ class AppendOnlyQueue(session.Ends):
             ) from self._failure
 
     def _in_a_call_at_fork(self) -> None:
-        self._shared = False  # the interrupted call may have changed half of the state
+        self._shared = False  # the parent's call may have changed only a part of the state
 
     def __len__(self) -> int:
         """Return the number of items."""

@@ -131,7 +131,8 @@ class DataFile(SyncedAhead):
         if handle is not None and not may_be_in_use:
             handle.close()
         if self.exists:
-            with suppress(PermissionRefused):  # the next opening of the queue removes the file
+            # If the system refuses, leave the file: the next opening of the queue removes it.
+            with suppress(PermissionRefused):
                 if self.keep_broken:
                     set_aside(self._disk, self.path)
                 else:
@@ -188,7 +189,11 @@ class DataFiles:
         return self._files[number]
 
     def settle(self, *, keep_broken: bool) -> None:
-        """Remove the files without references after recovery; let writes append to the last one."""
+        """Prepare for writes after recovery: remove the files that no item in the queue refers to.
+
+        New items are appended to the last of the other files, unless it is complete, or
+        `keep_broken` is set.
+        """
         for file in list(self._files.values()):
             if file.references == 0:
                 file.keep_broken = keep_broken

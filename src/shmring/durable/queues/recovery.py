@@ -225,7 +225,7 @@ def rewrite(
 
     Parameters
     ----------
-    live : the items in the queue or taken by sessions, by number
+    live : the items in the queue or taken by sessions, in the order of their numbers
 
     Returns
     -------

@@ -221,8 +221,8 @@ class GroupCommit:
             if group:
                 self._commit(group)
         finally:
-            # An interrupt has left transactions of the group unfinished: put them back, so that the
-            # next leader commits them.
+            # If an interrupt has left transactions of the group unfinished, put them back, so that
+            # the next leader commits them.
             left = [each for each in group if not each.done]
             if left:
                 with self._lock:
@@ -232,7 +232,8 @@ class GroupCommit:
         with self._lock:
             following = self._waiting[0] if self._waiting else None
             if following is not None:
-                # Wake the next leader first: an interrupt may leave two leaders, but never none.
+                # Wake the next leader before it is recorded. An interrupt in between may leave two
+                # leaders; in the other order it could leave none, and all threads would hang.
                 following.wake()
             self._leader = following
 
