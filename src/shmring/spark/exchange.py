@@ -69,12 +69,12 @@ CODE, PANDAS, KIND, VALUE = 1, 2, 3, 4
 # Seconds of one wait; between waits the worker checks that the task still runs.
 _SLICE = 0.05
 
-# Limits of the held batches: their number, their bytes, and the seconds since batches were last
-# sent. At the first limit that is reached, the held batches are sent as one answer.
+# Limits of the batches that a worker holds back: their number, their bytes, and the seconds since
+# it last sent any. When one limit is reached, the worker sends the held batches as one answer.
 _MOST_TOGETHER, _BYTES_TOGETHER, _SOON = 1024, 65_536, 0.01
 
-# Nanoseconds between two reports of a task, apart from the last one: a report for each small batch
-# would take more than a hundredth of the worker's CPU.
+# Least nanoseconds between two reports of a task: a report in each message of a small batch would
+# take more than a hundredth of the worker's CPU. The last message of a task has a report anyway.
 _REPORT_NS = 10_000_000
 
 # Modules as Any, because their stubs lack names or leave types open.
@@ -93,7 +93,7 @@ class Request:
     rows: Sequence[int]  # number of rows of each group; empty if there are no groups
     goes_on: bool  # whether more rows of the last group follow
     side: int  # 0, or 1 for the right side of a cogroup
-    converted: Any = None  # result of a conversion; None before it is made, False if it failed
+    converted: Any = None  # the rows as a conversion made them; None before, False if it failed
 
 
 @dataclass
@@ -169,9 +169,9 @@ class _Exchange:
     """The batches of one task, which Spark's serializers read and write as a stream."""
 
     _kept: _Rings | None = None  # rings kept for the next task
-    _current: int  # number of the last task's stream
+    _current: int  # number of the stream of the task that this worker runs now, or ran last
     _taking = threading.Lock()  # guards _current: held to take a request, and to begin a task
-    unconverted = 0  # why Spark's own code converts the next task's batches; 0: it does not
+    unconverted = 0  # why Spark's own code converts the next task's batches; 0 if shmring's does
 
     def __init__(self, socket: IO[bytes]) -> None:
         magic, version, self._stream, flags, length = _announcement.unpack(
@@ -198,7 +198,7 @@ class _Exchange:
         self._rings = rings
         self._is_struct = bool(flags & _STRUCT)
         self._gives_struct = bool(flags & _GIVES_STRUCT)
-        self._frames = 2 if flags & _COGROUPS else 1  # number of frames of a group
+        self._frames = 2 if flags & _COGROUPS else 1  # frames that the function gets for a group
         self._is_grouped = False
         self._lookahead: Part | None = None  # first part of the next group, already received
         self._parts: tuple[deque[Part], deque[Part]] = (deque(), deque())  # parts received, by side
@@ -211,10 +211,10 @@ class _Exchange:
         self._sending = threading.Lock()
         self._unchanged = Unchanged()
         self._left = 0  # number of requests that the function no longer needs
-        # Guards _request: an answer that refers to a request is sent before any thread leaves the
-        # request behind.
+        # Guards _request: while a thread sends an answer that refers to a request's columns, no
+        # other thread can mark this request as no longer needed.
         self._leaving = threading.Lock()
-        self._said = 0  # value of _left that the task was last told
+        self._said = 0  # value of _left in the last message to the task
         # Batch that the function works on; None if it is too small to look for unchanged columns.
         self._request: pa.RecordBatch | None = None
         self._began = time.monotonic_ns()
@@ -238,7 +238,7 @@ class _Exchange:
 
     @classmethod
     def rest(cls) -> bool:
-        """Close rings that the executor has closed; return whether none is left."""
+        """Close the kept rings if the executor has closed them; return True if none are kept."""
         rings = cls._kept
         if rings is not None and not rings.is_used():
             cls._kept = None
@@ -260,7 +260,7 @@ class _Exchange:
         return struct.pack("!i", 0 if self._lookahead is None else self._frames)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches that Spark's socket would give; if grouped, those of the next frame."""
+        """Yield the task's batches; if the task has groups, only those of the next frame."""
         side = self._side
         self._side = (side + 1) % self._frames
         part, self._lookahead = self._lookahead, None
@@ -275,7 +275,7 @@ class _Exchange:
 
     def group(self) -> list[list[Part]] | None:
         """Return the parts of each side of the next group, or cogroup; None after the last."""
-        first = self._frame(0)  # empty at the end, when no side has more
+        first = self._frame(0)  # empty if there are no more groups
         return [first, *[self._frame(side) for side in range(1, self._frames)]] if first else None
 
     def _frame(self, side: int) -> list[Part]:
@@ -306,9 +306,9 @@ class _Exchange:
             for index, rows in enumerate(request.rows or [0]):
                 self._parts[request.side].append(Part(request, index, begin))
                 begin += rows
-            # Mark a request of several groups as no longer needed when it arrives: no answer refers
-            # to its columns. The task sends only a few requests ahead. It must go on sending,
-            # because parts of this request may wait here for a request of the other side.
+            # Mark a request of several groups as no longer needed at once: no answer refers to its
+            # columns. The task then sends another request. If it did not, both sides could wait for
+            # ever: a part received here may need a request of the other side.
             if len(request.rows) > 1:
                 self._leave()
         return parts.popleft()
@@ -383,11 +383,12 @@ class _Exchange:
     # --- answers ----------------------------------------------------------------------------
 
     def answer(self, batch: Any) -> None:
-        """Send a batch, or hold it to send it with later ones if Spark made it from values.
+        """Send a batch, or hold it back and send it together with later ones.
 
-        Each message wakes the task up. Spark's own workers hold back 64 KB for any length of time.
-        A batch that the function itself has made is sent at once, because the function may change
-        the batch later.
+        Batches are held back because each message wakes the task up. Spark's own workers hold back
+        up to 64 KB, too, without a limit of time. A batch that the function itself has made is sent
+        at once, because the function may change it later; a batch that Spark has made from the
+        function's values may be held back.
         """
         if not self._comes_together:
             self._answer(batch)
@@ -463,9 +464,10 @@ class _Exchange:
         self._count(1)
 
     def _push_batch(self, batch: Any, flags: int, rows: Sequence[int] = ()) -> int | None:
-        """Send a batch as one message; None if it is too large, or has a type only pyarrow writes.
+        """Send a batch as one message; return None if it is not sent.
 
-        `rows` has the row counts of the batches that were joined to this one, if any.
+        A batch is not sent if it is too large for one message, or if it has a type that shmring's
+        encoder cannot write. If `batch` is several batches joined, `rows` has their row counts.
         """
         rings = self._rings
         if rings.encoder is None or not batch.schema.equals(rings.encoder.schema, True):
@@ -478,7 +480,7 @@ class _Exchange:
         return self._push(push)
 
     def _answer_in_parts(self, batch: pa.RecordBatch, flags: int) -> None:
-        """Send a batch that is too large for a message, or has a type that only pyarrow writes."""
+        """Send a batch that _push_batch() has not sent: pyarrow writes it, one message a part."""
         sink = pa.BufferOutputStream()
         with _pa.ipc.new_stream(sink, batch.schema) as stream:
             stream.write_batch(batch)
@@ -494,8 +496,8 @@ class _Exchange:
     def _packed(self, flags: int, total: int = 0, together: int = 0) -> bytes:
         self._said = self._left
         now = time.monotonic_ns()
-        # Report at once if Spark's own code has converted a batch since the last report: a LIMIT
-        # may end the task before the next report is due.
+        # Leave the report out if the last one is recent, unless Spark's own code has converted a
+        # batch since: that must be told at once, because a LIMIT may end the task at any time.
         if now < self._report_at and self._converted == self._told and not flags & _END:
             return _head_without_report.pack(self._stream, self._left, total, flags, together)
         self._report_at = now + _REPORT_NS
@@ -507,8 +509,8 @@ class _Exchange:
             total,
             flags,
             together,
-            # nanoseconds of work; negative if several threads waited at the same time, because
-            # their waits together can be longer than the task
+            # Nanoseconds of work: the task's time without its waits. The number is negative if
+            # several threads wait at once, and the sum of their waits exceeds the task's time.
             now - self._began - input_ns - self._room_ns,
             input_ns,
             self._room_ns,
@@ -530,7 +532,7 @@ class _Exchange:
             self._room_ns += time.monotonic_ns() - begun
 
     def left_to_spark(self) -> None:
-        """Count a group that Spark's own code converts for the values in the group."""
+        """Count a group that Spark's own code converts, because of the values in the group."""
         self._why, self._converted = VALUE, self._converted + 1
 
     def _count(self, batches: int) -> None:
@@ -600,7 +602,7 @@ class TaskData(Iterator[Any]):
 
 
 def _announced(load: Any) -> Any:
-    """Let a serializer take and give batches over rings, if the stream announces some."""
+    """Return a load_stream that uses rings if the stream announces rings, and else calls `load`."""
 
     def load_stream(self: Any, stream: Any) -> Any:
         if hasattr(stream, "peek") and stream.peek(1)[:1] == _MAGIC[:1]:
@@ -613,7 +615,8 @@ def _announced(load: Any) -> Any:
 
 
 def _answer(serializer: Any, exchange: _Exchange, iterator: Any, stream: IO[bytes]) -> None:
-    # Delete this function from the instance: the class's method dump_stream sends the answers.
+    # Delete the attribute by which Spark called this function, so that `serializer.dump_stream` is
+    # the method of the class again: this method sends the answers below.
     del serializer.dump_stream
     _spark.write_int(_spark.SpecialLengths.START_ARROW_STREAM, stream)
     stream.flush()
@@ -636,7 +639,7 @@ def _dump_stream(self: Any, iterator: Iterable[pa.RecordBatch], stream: Any) -> 
                 schema = batch.schema
             elif not batch.schema.equals(schema):
                 with _pa.ipc.new_stream(pa.BufferOutputStream(), schema) as same:
-                    same.write_batch(batch)  # raises the error of Spark's own stream
+                    same.write_batch(batch)  # raises the error that users know from Spark
             stream.answer(batch)
             del batch
     finally:
@@ -654,7 +657,8 @@ def equip() -> None:
     _serializer.dump_stream = _dump_stream
     named: Mapping[str, Any] = vars(serializers)
     for each in named.values():
-        # Before Spark 4.3 each kind of function has a load_stream of its own, which reads the
-        # stream only when answers are due.
+        # Wrap the load_stream of each serializer: before Spark 4.3, each kind of function has its
+        # own. It is a generator, and begins to read only when dump_stream() asks for an answer, but
+        # the announcement has to be read before that, because it decides about dump_stream().
         if _serializer in getattr(each, "__mro__", ()) and "load_stream" in vars(each):
             each.load_stream = _announced(each.load_stream)

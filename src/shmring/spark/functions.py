@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType
 
-# A function that makes Spark's UDF, given the names of its arguments.
+# Type of functions that take the names of a UDF's arguments and return the UDF as Spark makes it.
 Maker = Callable[[tuple[str, ...]], Any]
 
 
@@ -74,7 +74,7 @@ class Through:
         from shmring.sidecars import SidecarClient
 
         first = next(given, None)
-        if first is None:  # an empty partition needs no sidecar
+        if first is None:  # send nothing for a partition without batches
             return
         batches = map(self._batch, chain((first,), given))
         # A cancelled task closes this generator, and so the client. If the task is killed, the
@@ -219,7 +219,7 @@ class _Function:
     def __init__(self, run: Through, names: tuple[str, ...]) -> None:
         self._run = run
         self._names = names
-        self.__name__ = run.name  # the name of the result's column
+        self.__name__ = run.name  # Spark names the column of results after the function
         import pyarrow as pa
 
         # From the annotations Spark learns that the function takes an iterator of Arrow arrays.

@@ -184,7 +184,7 @@ def _settings_outside() -> dict[str, str]:
     from pyspark.find_spark_home import _find_spark_home  # pyright: ignore[reportPrivateUsage]
 
     context: Any = SparkContext
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit's JVM has read all settings
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # ask the JVM that spark-submit has started
         context._ensure_initialized()
     if context._jvm is not None:
         return dict(SparkConf().getAll())
@@ -214,7 +214,7 @@ def _properties(file: Path) -> dict[str, str]:
 
 
 def _listed(*values: str) -> str:
-    """Join Spark's comma-separated lists without duplicates: a path and its file: URL are equal."""
+    """Join comma-separated lists without duplicates; a path equals its URL with `file:`."""
     parts: dict[str, str] = {}
     for part in (part.strip() for value in values for part in value.split(",")):
         if part:
@@ -284,7 +284,7 @@ def kept_jar(sources: Path) -> Path:
             own.mkdir(mode=0o700, exist_ok=True)
             _check_own(own)
         with open(folder / "lock", "a", opener=open_own) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # a second process waits for the first one's jar
+            fcntl.flock(lock, fcntl.LOCK_EX)  # wait while another process makes the same jar
             if not jar.exists():
                 print(
                     f"shmring: making the jar for Spark {spark.version} with {tools.javac}; this "
@@ -317,7 +317,7 @@ def _check_own(path: Path) -> None:
 def _cache() -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shmring"
-    except RuntimeError:  # a user without a name, as in containers
+    except RuntimeError:  # the user id has no entry in passwd, as is common in containers
         raise ShmringError(
             "there is no folder for the jar for Spark: this user has no home; set XDG_CACHE_HOME"
         ) from None
@@ -372,7 +372,7 @@ def _make(sources: Path, spark: _Spark, tools: _Tools, jar: Path) -> None:
             *(tools.jar, "--create", "--file", str(new), "--manifest", str(manifest)),
             *("-C", str(tree), "."),
         )
-        new.chmod(0o600)  # independent of the umask
+        new.chmod(0o600)  # the umask may have left other permissions
         os.replace(new, jar)
 
 

@@ -104,7 +104,7 @@ def _queries(spark: Any, jvm: Any, most: int) -> list[dict[str, Any]]:
     """
     convert = jvm.scala.jdk.javaapi.CollectionConverters.asJava
     protocol: Any = import_module("py4j.protocol")
-    with suppress(protocol.Py4JError):  # the metrics are late
+    with suppress(protocol.Py4JError):  # use the metrics that have come within _PATIENCE_MS
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_PATIENCE_MS)
     store = spark._jsparkSession.sharedState().statusStore()
     found: list[dict[str, Any]] = []
@@ -113,7 +113,7 @@ def _queries(spark: Any, jvm: Any, most: int) -> list[dict[str, Any]]:
         try:
             names = [node.name() for node in convert(store.planGraph(number).allNodes())]
         except protocol.Py4JError:
-            continue  # the session has just forgotten this query: it keeps the last ones only
+            continue  # skip a query that the session has just dropped: it keeps only the last ones
         nodes = [name for name in names if _NODES.search(name)]
         left = [name for name in nodes if not name.endswith(_OVER_RINGS)]
         if nodes:

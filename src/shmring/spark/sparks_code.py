@@ -25,7 +25,10 @@ def digest(*parts: Any, scope: Mapping[str, Any] | None = None) -> str:
 
 
 def _source(part: Any, scope: Mapping[str, Any]) -> str:
-    """Return the lines of a part; inspect.getsource parses them, which takes a millisecond each."""
+    """Return the source of a part.
+
+    For a function, inspect.getsource() would take a millisecond, because it parses the source.
+    """
     if isinstance(part, type):
         return inspect.getsource(part)
     if not isinstance(part, CodeType):
@@ -40,9 +43,9 @@ def _source(part: Any, scope: Mapping[str, Any]) -> str:
 
 
 def free_variables(function: FunctionType) -> dict[str, Any]:
-    """Return the variables around a function that have a value, by their names."""
+    """Return the values of a function's free variables, by name, without unset variables."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    none = CellType()  # an empty cell, to which only empty cells are equal
+    none = CellType()  # an empty cell: a cell is equal to it only if its variable is unset
     return {name: cell.cell_contents for name, cell in cells if cell != none}
 
 

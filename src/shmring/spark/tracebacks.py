@@ -25,7 +25,7 @@ def leave_out_of_errors(*functions: Any) -> None:
     for each in functions:
         function = getattr(each, "__func__", each)  # unwrap a class method or static method
         if not str(getattr(function, "__module__", "")).startswith(_OURS):
-            continue  # not shmring's own, for example an import
+            continue  # leave a function or class alone that is not shmring's, such as an import
         if isinstance(function, FunctionType):
             function.__code__ = _seeming_sparks(function.__code__)
         elif isinstance(function, type):

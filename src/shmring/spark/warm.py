@@ -65,8 +65,8 @@ class Imports:
 class Received(io.RawIOBase):
     """A worker's socket, with a copy of all data read from the socket.
 
-    A worker that starts again passes the copy on (`hand_over`), because the socket yields no data
-    twice.
+    If the worker starts again, hand_over() passes the copy to the program that starts, because this
+    program cannot read the same data from the socket again.
     """
 
     def __init__(self, source: io.FileIO, received: bytes = b"") -> None:

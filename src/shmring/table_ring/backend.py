@@ -34,12 +34,13 @@ from shmring.errors import (
 )
 from shmring.table_ring.schema import Layout, Tables
 
-# Maximum number of attempts after the deadline. Each attempt follows a look that has shown a
-# message or a free slot, perhaps by repairing a position, so the attempt is likely to succeed. The
-# number is limited, because other connections could be faster each time.
+# Most attempts of a call after its deadline. An attempt is made although the time is over if a look
+# has just shown a message or a free slot: the attempt is then likely to succeed. There is a limit
+# because other connections might be faster each time.
 LATE = 100
 
-# Seconds between two searches of the whole table: the first pause, and the longest.
+# Seconds between two searches of the whole table: the first pause, which then doubles each time,
+# and the longest pause.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 
 
@@ -60,7 +61,7 @@ class PooledSession(ShmringError):
 
 
 class Deadline:
-    """Waits a little longer each time, but never beyond the caller's timeout."""
+    """The end of a call's timeout; wait() sleeps longer each time, but not beyond this end."""
 
     def __init__(self, timeout: float | None) -> None:
         self._end = math.inf
@@ -75,7 +76,7 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
     def wait(self, sleep: Callable[[float], None], first: float, longest: float) -> bool:
-        """Sleep, or return False if the time is over."""
+        """Sleep for `first` seconds, doubled by each call up to `longest`; False if time is up."""
         remaining = self._end - time.monotonic()
         if remaining <= 0:
             return False
@@ -255,7 +256,7 @@ class Backend(ABC):
     def push(self, rows: Sequence[bytes], time_ns: int, timeout: float) -> int | None:
         """Publish all rows and return the first one's number, or do nothing and return None.
 
-        `timeout`: seconds that the database may wait, if it can wait better than the client.
+        `timeout`: seconds that the call may wait within the database, for databases that can wait.
         """
 
     @abstractmethod

@@ -40,12 +40,12 @@ def message(data: bytes | bytearray | memoryview, which: str = "message") -> byt
 def messages(rows: Any) -> list[bytes]:
     if isinstance(rows, (bytes, bytearray, str)):
         raise TypeError(f"rows is one {type(rows).__name__}, not a sequence; use push() for one")
-    if hasattr(rows, "schema") and hasattr(rows, "column"):  # rows is an Arrow batch or table
+    if hasattr(rows, "schema") and hasattr(rows, "column"):  # `rows` is an Arrow batch or table
         if "message" not in rows.schema.names:
             raise TypeError(f"no column 'message' among {', '.join(rows.schema.names)}")
         rows = rows.column("message")
     dtype = getattr(rows, "dtype", None)
-    if dtype is not None:  # rows is a numpy array, whose rows (not its items) are the messages
+    if dtype is not None:  # `rows` is a numpy array; each row of the array is a message
         shape = cast("tuple[int, ...]", getattr(rows, "shape", ()))
         if str(dtype) != "uint8" or len(shape) != 2:
             raise TypeError(f"an array of rows is uint8 of shape (n, k), not {dtype} of {shape}")
@@ -161,7 +161,7 @@ def choose_subscriber(backend: Backend, wanted: str | None) -> str:
         raise Damaged(f"table ring {name!r} lost its subscribers; TableRing.drop it")
     chosen = wanted
     if chosen is None:
-        # Without a name, choose one: a handle that only pushes needs no particular subscriber.
+        # Choose a subscriber if the user names none: a handle that only pushes can have any.
         chosen = "main" if "main" in holders else min(holders)
     if chosen not in holders:
         raise SubscriberNotFound(
@@ -170,7 +170,7 @@ def choose_subscriber(backend: Backend, wanted: str | None) -> str:
         )
     if backend.serve(chosen, holders[chosen]):
         return chosen
-    return choose_subscriber(backend, wanted)  # the chosen subscriber was removed meanwhile
+    return choose_subscriber(backend, wanted)  # the chosen subscriber was just removed: try again
 
 
 def change_ring(

@@ -58,10 +58,10 @@ PUSH, AWAIT_MESSAGE, AWAIT_SLOT = 64, 100, 200
 # ahead of all pushes, so a pop finds no message at first, and looks for leases (see ring.sql).
 LEASED = 1 << 62
 
-# Number of sequence numbers just below a subscriber's cursor whose slots each look for a pop reads,
-# because a connection may have taken a number and not popped the message. The range has more
-# numbers than a server usually has connections. A look at the whole table finds messages further
-# below.
+# How many numbers just below a subscriber's cursor a look for a pop checks. A connection may have
+# taken one of these numbers without popping its message: the look finds the message by its slot.
+# Each connection can leave a number behind, and a server usually has fewer connections than NEAR.
+# A look at the whole table finds messages further below.
 NEAR = 300
 
 # State of the last number that a session took from a sequence. DONE: the number's slot was written.
@@ -173,7 +173,7 @@ class PostgresRing(Backend):
     _sync_level = "on"
     # State of the last number that the session took: DONE, GIVEN_UP, UNKNOWN or UNDONE.
     _last = UNKNOWN
-    # Number of notifications so far; their content means nothing.
+    # Number of notifications that this session has received; their content is not used.
     _told = 0
     # True while the backend finds out why a part of the ring is missing; prevents a nested search.
     _asking = False
@@ -194,8 +194,8 @@ class PostgresRing(Backend):
         self._cursor = connection.cursor(binary=True)
         with connection.cursor() as cursor:
             row = cursor.execute("SHOW synchronous_commit").fetchone()
-            # Keep the configured level, unless it is "off": with stand-by servers, the level may be
-            # stricter than "on".
+            # Sync at the server's configured level, which may be stricter than "on" if there are
+            # stand-by servers. If the level is "off", sync at level "on".
             level = str(row[0]) if row else "on"
             self._sync_level = "on" if level == "off" else level
             cursor.execute(_SETTINGS % int(self.lock_seconds * 1000))
@@ -225,7 +225,7 @@ class PostgresRing(Backend):
             try:
                 return self._run_prepared(name, parameters)
             except InvalidSqlStatementName:
-                pass  # after a DROP or ROLLBACK the driver itself deallocates all statements
+                pass  # prepare again: after DROP or ROLLBACK the driver forgets all statements
         # Note the name before sending: after an interrupt, the session may have the statement
         # already.
         name = self._prepared.setdefault(sql, b"shmring_%d" % len(self._prepared))
@@ -234,7 +234,7 @@ class PostgresRing(Backend):
         return self._run_prepared(name, parameters)
 
     def _run_prepared(self, name: bytes, parameters: Sequence[bytes]) -> pq.abc.PGresult:
-        # Lists, because older versions of psycopg take no other sequence here.
+        # Pass lists, because older versions of psycopg take no other sequence here.
         formats = _BINARY[: len(parameters)]
         self._driver.pgconn.send_query_prepared(
             name, [*parameters], formats, result_format=pq.Format.BINARY
@@ -423,7 +423,8 @@ class PostgresRing(Backend):
 
     def _refuse_dropped(self, error: exc.DBAPIError) -> None:
         if error.connection_invalidated:
-            # The server may have crashed: then the sequences are ahead of the slots.
+            # The connection is lost, perhaps by a crash of the server, which can leave a sequence
+            # ahead of the slots: a look has to follow before the next push or pop.
             self._last = max(self._last, UNKNOWN)
         if not self.is_gone(error) or self._asking or not self._in_use:
             return

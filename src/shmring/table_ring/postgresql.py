@@ -189,8 +189,9 @@ class PostgresBackend(PostgresRing):
             peek = Peek(*self._look(self._look_push, (ahead,))[0])
         else:
             peek = self._peek_pop(*self._me, whole)
-        # Only a look of the same kind takes the number back: if a pop gave the number up, another
-        # thread may look for a push before the pop's own thread looks.
+        # Clear GIVEN_UP only if this look is of the same kind as the call that gave the number up,
+        # because only such a look takes the number back. Threads share this handle: after a pop of
+        # one thread, another thread may look for a push first.
         if self._last == GIVEN_UP and which == self._given_up:
             self._last = DONE
         return peek
@@ -241,10 +242,11 @@ class PostgresBackend(PostgresRing):
         # driver has read both, and poll() finds nothing more to read.
         if self._told != told:
             return
-        # Poll also returns when another thread's answer arrives: the caller then looks once more.
+        # poll() also returns when the answer to another thread's statement arrives. The caller then
+        # looks once more than necessary.
         try:
             socket = self._driver.fileno()
-        except psycopg.Error:  # the connection is closed
+        except psycopg.Error:  # without a connection there are no notifications: just sleep
             super().sleep(seconds, told)
             return
         ready = select.poll()

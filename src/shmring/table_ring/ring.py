@@ -245,8 +245,8 @@ class TableRing(Closing):
         # Held by the thread that uses the connection; a thread that waits releases the lock.
         self._lock = threading.Lock()
         self._lease_open = False
-        # Arguments of unlisten() for waits of other threads that ended while a lease was open; the
-        # end of the lease makes these calls.
+        # Arguments of unlisten() for each wait of another thread that ended while a lease was open.
+        # The calls must not become a part of the lease's transaction: _end_lease() makes them.
         self._waited: list[tuple[Which, float]] = []
         # Fields of TableRingStats (pushed, popped, retries, ...) by name; a thread holds _lock to
         # change them.
@@ -437,7 +437,7 @@ class TableRing(Closing):
     def close(self) -> None:
         """Close the connection; the ring stays. A second call does nothing."""
         if self._forks != lineage.forks:
-            return  # the connection is the parent's
+            return  # in a forked child: the connection belongs to the parent
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -457,7 +457,7 @@ class TableRing(Closing):
 
     @contextlib.contextmanager
     def _use(self, *, leasing: bool = False) -> Generator[Backend]:
-        """Lend the connection to one thread."""
+        """Give the calling thread the connection for a `with` block; other threads wait."""
         self._refuse_fork()
         with self._lock:
             if self._closed:
@@ -595,8 +595,9 @@ class TableRing(Closing):
 
     def _has_head_start(self, peek: Peek, numbers: int) -> bool:
         if not self._head_start or not self._head_start <= numbers < self.layout.slots:
-            # Compare numbers, not messages: when a whole lap of numbers waits, pushes are blocked,
-            # so pops must go on even if the ring has fewer messages than the head start.
+            # Compare the waiting numbers, although some may have no message. If all slots have
+            # waiting numbers, pushes are blocked, and pops must go on: the messages may be fewer
+            # than the head start, and no more can come.
             return numbers >= max(1, self._head_start)
         with self._use() as backend:
             return backend.waiting(peek) >= self._head_start
@@ -617,7 +618,8 @@ class TableRing(Closing):
         with self._use() as backend:
             longest = backend.listen(which)
         try:
-            # Look again after listen(): a push or pop before it has sent no notification.
+            # Look first, although the caller has looked: since then, and before listen(), another
+            # connection may have pushed or popped, which has sent no notification.
             while True:
                 with self._use():
                     told = backend.told()
@@ -627,7 +629,7 @@ class TableRing(Closing):
                 if not deadline.wait(sleep, backend.first_wait, longest):
                     return False
         finally:
-            # Ignore errors: on a lost or closed connection no notifications have to be ended.
+            # Ignore errors: if the connection is lost or closed, no notifications come any more.
             with (
                 contextlib.suppress(ShmringError, exc.DBAPIError),
                 self._use(leasing=True),

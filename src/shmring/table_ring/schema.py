@@ -51,7 +51,8 @@ _SUFFIX = re.compile(r"_(ring|subscribers|leases|push|pop_\d+)$")
 def stride_for(slots: int, *, scattered: bool) -> int:
     """Return the stride of a ring: 1, or a tenth of the ring so that neighbours lie far apart.
 
-    Ten consecutive numbers fall into ten ranges of the table; the eleventh lies near the first.
+    If it is a tenth, ten consecutive numbers fall into ten distant ranges of the table, and the
+    eleventh number lies near the first.
     """
     if not scattered:
         return 1
@@ -109,7 +110,7 @@ class Layout:
 
     def slot_sql(self, number: str) -> str:
         """Return the SQL that computes :meth:`slot_of` of a number given as SQL."""
-        # Leave out a multiplication by 1: each step costs the database a little.
+        # Do not multiply by a stride of 1: the database would compute it for each row.
         scatter = f" * {self.stride} % {self.slots}" if self.stride != 1 else ""
         return f"({number} % {self.slots}{scatter})"
 

@@ -46,7 +46,8 @@ class SqliteBackend(Backend):
     )
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
-        # Allow several threads: TableRing lets one in at a time, but not always the same thread.
+        # Switch off the driver's check that only one thread uses the connection: TableRing lets
+        # several threads use it, one at a time.
         engine = sa.create_engine(
             url,
             isolation_level="AUTOCOMMIT",
@@ -57,14 +58,15 @@ class SqliteBackend(Backend):
         return engine
 
     def _prepare_session(self, connection: Any, _record: Any) -> None:
-        # WAL is a property of the file; setting it again does nothing.
+        # Set the write-ahead log for the file, which keeps the setting: later calls do nothing.
         deadline = Deadline(self.lock_seconds)
         while True:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 break
             except sqlite3.OperationalError as error:
-                # If two connections set WAL at the same time, SQLite refuses one without waiting.
+                # Try again: if two connections set WAL at once, SQLite refuses one of them (BUSY)
+                # without waiting for the other.
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or not deadline.wait(
                     self.sleep, self.first_wait, 0.02
                 ):
@@ -117,7 +119,7 @@ class SqliteBackend(Backend):
         )
         self._find_epoch = f"SELECT epoch FROM {users} WHERE name = ? AND holder = ?"
         self._message = f"SELECT message_id, time, message FROM {slots} WHERE slot = ?"
-        # CROSS JOIN makes SQLite join in the order written.
+        # CROSS JOIN makes SQLite begin with the numbers and look up a slot for each.
         self._messages = (
             "WITH RECURSIVE numbers(n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM numbers"
             f" WHERE n < ?2) SELECT message_id, time, message FROM numbers CROSS JOIN {slots}"
@@ -201,7 +203,7 @@ class SqliteBackend(Backend):
             raise _Miss
         first, after = head[0], min(head[1], head[0] + limit)
         guards = [(self._mask, self._layout.slot_of(n), n) for n in range(first, after)]
-        if len(guards) == 1:  # looking up one key costs less than the query for several
+        if len(guards) == 1:  # use the simple query, which is faster than the one for several keys
             found = database.execute(self._message, guards[0][1:2]).fetchall()
         else:
             found = database.execute(self._messages, (first, after - 1)).fetchall()
@@ -238,8 +240,9 @@ class SqliteBackend(Backend):
                     # No row has the subscriber's epoch: was all of the ring replaced?
                     self._refuse_other_ring(self._driver.execute(self._head_push).fetchone())
                 return Peek(*row) if row else Peek(push=0, number=None)
-            # Slots come free in the order of their numbers here: if the last one is free, all are,
-            # unless another program wrote to the table.
+            # Read the last of the slots: if it is free, the slots before it are free, too, because
+            # slots come free in the order of their numbers. Check these slots as well, because
+            # another program may have written to the table.
             row = self._driver.execute(self._peek_push, (ahead,)).fetchone()
             for nearer in range(ahead if row and row[3] == row[4] == 0 else 0):
                 other = self._driver.execute(self._peek_push, (nearer,)).fetchone()
@@ -276,7 +279,7 @@ class SqliteBackend(Backend):
 
     @contextlib.contextmanager
     def _attempt(self) -> Generator[sqlite3.Connection]:
-        """Run a transaction that is undone as a whole if a guarded UPDATE met no row."""
+        """Run a transaction; undo it at any error, and raise the error unless it is a _Miss."""
         with self._wrapped():
             # Begin inside `try`: a signal may raise an exception as soon as the transaction exists.
             try:
@@ -289,7 +292,7 @@ class SqliteBackend(Backend):
                     raise
 
     def _undo(self) -> None:
-        # After some errors SQLite has undone the transaction already.
+        # Check for a transaction first, because SQLite itself undoes it after some errors.
         if self._driver.in_transaction:
             self._driver.execute("ROLLBACK")
 
@@ -316,4 +319,4 @@ def _stay_connected(context: sa.ExceptionContext) -> None:
 
 
 class _Miss(Exception):
-    """A guarded UPDATE met no row."""
+    """Raised to undo a push or pop: no slot is free, no message waits, or an UPDATE met no row."""
