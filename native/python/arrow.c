@@ -224,7 +224,8 @@ static PyObject *import_array(PyObject *import, struct ArrowArray *array, PyObje
 	return batch;
 }
 
-/* Returns true if `head` lies behind the first `skip` bytes of the message, and steps over both. */
+/* Steps over the first `skip` bytes of the message and the bytes `head` after them. Returns false if other bytes
+ * are there than `head`. */
 static bool step_over(struct mapping *m, uint64_t skip, const Py_buffer *head)
 {
 	uint64_t bytes = skip + (uint64_t)head->len;
@@ -281,7 +282,7 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 /* --- columns over the same memory ---------------------------------------------------- */
 
 /* Maximum number of columns of the other batch with which a column is compared, so that many columns take no
- * quadratic time. The search begins behind the column that was found last; the column it looks for is near,
+ * quadratic time. The search begins after the column that was found last. The wanted column is near,
  * because a function that drops or adds some columns does not change the order of the others. */
 #define NEAR 64
 

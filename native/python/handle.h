@@ -41,7 +41,7 @@ struct handle {
 	int (*finish)(struct handle *); /* closes the core's handle; returns a status */
 	void (*interrupt)(struct handle *); /* ends the waits in the core's handle; NULL: nothing waits in it */
 	size_t pins; /* 1 until closed; 1 for each call without the GIL, handle above and exported buffer */
-	size_t awaited; /* pins of threads that wait for this handle among others */
+	size_t awaited; /* pins of threads in wait_any(), which wait for several handles */
 	pid_t awaited_in; /* process of the last such thread: a forked child does not have the threads */
 	bool closed;
 	/* The next three fields are for tasks of an event loop, see wait.c. */
@@ -242,7 +242,7 @@ struct pushing {
 	size_t
 	    length; /* bytes of the message (at most UINT32_MAX if `fill` is set), or of the slots of all `rows` */
 	int64_t align; /* byte of the message that lies on a 64-byte boundary; -1: none */
-	void (*fill)(void *to, const void *data); /* writes an aligned message; NULL: `data` is its bytes */
+	void (*fill)(void *to, const void *data); /* writes the message; NULL: copy the bytes at `data` */
 	const struct rows *rows; /* rows to push instead of `data`, each a message; NULL: one message */
 	uint8_t kind;
 	bool durable;

@@ -4,8 +4,8 @@
 
 #include "device.h"
 
-/* Hands messages back; tries again while other processes join or recover. If it fails, closing the consumer hands
- * back the messages. */
+/* Hands messages back. Tries again while another process holds the admin lock, to join or to recover. After a
+ * failure, for example if the lock stays held for seconds, closing the consumer hands the messages back. */
 int consumer_hand_back(struct consumer *self, uint64_t first, uint64_t end)
 {
 	int64_t since = deadline_after(0);

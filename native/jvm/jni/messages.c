@@ -301,7 +301,7 @@ NATIVE(jint, release, jlong consumer, jlong first, jlong end)
 	return answer(env, shmring_release(from_handle(consumer), (uint64_t)first, (uint64_t)end));
 }
 
-/* Hands messages back; tries again while other processes join or recover. */
+/* Hands messages back. Tries again while another process holds the admin lock, to join or to recover. */
 static int hand_back_range(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	struct timespec moment = {.tv_nsec = 50000}, now;

@@ -109,7 +109,7 @@ def _say_ready(server: Sidecar, workers: int) -> None:
 
 
 def _marks(target: str) -> tuple[str, int]:
-    """Return the name and the number of workers set by the decorator, else the defaults."""
+    """Return the name and the number of workers given in @shmring.sidecar, else the defaults."""
     from shmring.sidecars.functions import find_function, raised
 
     module_name, _, attribute = target.partition(":")

@@ -300,7 +300,7 @@ class PersistentQueue(Closing):
             self._line.put_back(spans)
 
     def abandon(self, spans: list[Span], extents: list[Extent]) -> None:
-        """Keep the items of a dropped session for the next call, which returns them to the front.
+        """Note a dropped session's items: the queue's next call returns them to the front.
 
         A session is dropped by the garbage collector, at any point of a thread that may hold the
         locks: so this method takes no lock.

@@ -26,7 +26,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** A write of rows into a ring. A stream's updates are appended. */
+/** A write of rows into a ring. In a stream's mode "update", changed rows are appended, too. */
 public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
   private final LogicalWriteInfo info;
   private final WriteOptions options;
