@@ -104,7 +104,11 @@ public final class AnsweredBatches implements AutoCloseable {
       Object above = FILE.getThreadLocalValue();
       fileBelow.ifPresent(FILE::setThreadLocalValue);
       try {
-        advance();
+        if (sendRequests()) {
+          takeAnswer();
+        } else {
+          close();
+        }
       } catch (InterruptedException error) {
         throw interrupted();
       } finally {
@@ -114,11 +118,10 @@ public final class AnsweredBatches implements AutoCloseable {
     return columns;
   }
 
-  /** Takes the next piece of the answers, and keeps as many requests under way as allowed. */
-  private void advance() throws InterruptedException {
+  /** Keeps as many requests under way as allowed. Returns false if no further answer can come. */
+  private boolean sendRequests() throws InterruptedException {
     if (client.isEmpty() && !begin()) {
-      close();
-      return;
+      return false;
     }
     Client answering = client.orElseThrow();
     boolean more = true;
@@ -130,16 +133,33 @@ public final class AnsweredBatches implements AutoCloseable {
     if (!more) {
       answering.endInput();
     }
-    if (answering.isOver()) {
-      // Throw only for a sidecar, which has to answer all rows: a Python function may end before it
-      // has read all its input.
-      if (more && call instanceof SidecarCall) {
-        throw new IllegalStateException(
-            String.format("%s: the task ended before all its rows were sent", call));
-      }
-      close();
-      return;
+    // Throw only for a sidecar, which has to answer all rows: a Python function may end before it
+    // has read all its input.
+    if (answering.isOver() && more && call instanceof SidecarCall) {
+      throw new IllegalStateException(
+          String.format("%s: the task ended before all its rows were sent", call));
     }
+    return !answering.isOver();
+  }
+
+  private boolean wantsMore(Client answering) {
+    return batches.isMemoryShort()
+        ? answering.underWay() == 0
+        : answering.wantsMore(call.inFlight());
+  }
+
+  private void send(Vectors vectors) throws InterruptedException {
+    handler.sent(vectors);
+    Client.Rows rows = vectors.request(batches.rowsAtATime());
+    long bytes = rows.batch().length();
+    client.orElseThrow().send(rows);
+    // CHANGE: edit this for a new metric
+    counts.sent(bytes);
+  }
+
+  /** Takes the next piece of an answer, or the end of one. */
+  private void takeAnswer() throws InterruptedException {
+    Client answering = client.orElseThrow();
     int underWay = answering.underWay();
     answer = answering.next();
     if (answer.isPresent()) {
@@ -153,21 +173,6 @@ public final class AnsweredBatches implements AutoCloseable {
     }
     countGiven();
     counts.updateAtTimes();
-  }
-
-  private void send(Vectors vectors) throws InterruptedException {
-    handler.sent(vectors);
-    Client.Rows rows = vectors.request(batches.rowsAtATime());
-    long bytes = rows.batch().length();
-    client.orElseThrow().send(rows);
-    // CHANGE: edit this for a new metric
-    counts.sent(bytes);
-  }
-
-  private boolean wantsMore(Client answering) {
-    return batches.isMemoryShort()
-        ? answering.underWay() == 0
-        : answering.wantsMore(call.inFlight());
   }
 
   private void refuse(Optional<String> objection) {
