@@ -54,7 +54,7 @@ public final class AnsweredBatches implements AutoCloseable {
   final SQLConf settings; // the settings that Spark's own functions would see
   final TaskContext context;
   final BufferAllocator allocator;
-  final Signature.AnswerHandler handler;
+  final AnswerHandler handler;
   final TaskCounts counts;
   private final FunctionTask.Metrics metrics;
   private final Supplier<Input> input;

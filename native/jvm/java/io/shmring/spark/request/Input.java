@@ -2,7 +2,6 @@ package io.shmring.spark.request;
 
 import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.columns.RowSink;
-import io.shmring.spark.request.Signature.AnswerHandler;
 import io.shmring.spark.request.Signature.OfRows;
 import java.io.Serializable;
 import java.util.Iterator;

@@ -4,7 +4,6 @@ import io.shmring.spark.columns.ColumnRows;
 import io.shmring.spark.columns.FlatColumn;
 import io.shmring.spark.request.ResultSchema.ColumnMapping;
 import io.shmring.spark.request.ResultSchema.NullCheck;
-import io.shmring.spark.request.Signature.AnswerHandler;
 import io.shmring.spark.request.Signature.OfRows;
 import java.util.ArrayList;
 import java.util.Arrays;

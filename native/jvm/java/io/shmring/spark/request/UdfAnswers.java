@@ -1,7 +1,6 @@
 package io.shmring.spark.request;
 
 import io.shmring.spark.request.ResultSchema.NullCheck;
-import io.shmring.spark.request.Signature.AnswerHandler;
 import io.shmring.spark.request.Signature.OfRows;
 import java.util.ArrayDeque;
 import java.util.Optional;
