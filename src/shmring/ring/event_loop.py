@@ -214,7 +214,8 @@ class _Watch:
         Parameters
         ----------
         handle : consumer or producer
-        wanted : slots that a producer needs; for a consumer, its ends_of() at the call's start
+        wanted : slots that a producer needs; for a consumer, the number of end markers that it had
+            reported when the task's call began
         deadline : loop time at which to give up; None waits for ever
         """
         if self._end is None:

@@ -212,7 +212,7 @@ class SidecarClient(Closing):
         head = Head.unpack(lease, ring=self._replies_name)
         request = self._waiting.get(head.number)
         if request is None or request.complete:
-            return  # a second answer: the worker that gave the first one died just after it
+            return  # ignore a second answer: the worker that gave the first one died just after it
         if head.flags & FLAG_AGAIN:
             request.deaths += 1
             if request.deaths >= _DEATHS:

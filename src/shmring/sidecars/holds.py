@@ -57,7 +57,8 @@ class _Parked:
         slots = _LEAST
         while slots < 2 * slots_for(len(request), True) + 2:
             slots *= 2
-        with suppress(RingNotFound):  # usually there is no ring of a worker that died while moving
+        # Remove the ring of a worker that died while it moved this request, if there is one.
+        with suppress(RingNotFound):
             shmring.unlink(name)
         ring = shmring.create(name, slots=slots, participants=_PARTICIPANTS, temporary=True)
         try:

@@ -130,7 +130,7 @@ def parked_ring_name(sidecar: str, unique: str) -> str:
 class Head(NamedTuple):
     """The fixed part of a request or an answer; the top of this file describes each field.
 
-    Names stay bytes, because a worker reads and writes a head for each request.
+    Names are kept as bytes: to decode and encode them for each request would cost a worker time.
     """
 
     magic: bytes = _MAGIC

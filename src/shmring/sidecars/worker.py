@@ -64,7 +64,7 @@ from shmring.sidecars.wire import (
 Entry = TypeVar("Entry")
 
 _PAUSE = 0.05  # seconds between checks whether the model is ready
-_FAREWELL = 5.0  # seconds that a worker told to stop waits for slow clients
+_FAREWELL = 5.0  # seconds that a worker waits for slow clients after it was told to stop
 
 
 class Worker:

@@ -1,9 +1,10 @@
 """Spark's daemon of Python workers, changed so that its workers can take batches from rings.
 
-Workers of this daemon run functions over rings; workers of Spark's own daemon run all others. The
-daemon is Spark's, except for rings (:mod:`shmring.spark.exchange`), conversions
-(:mod:`shmring.spark.conversions`), imports before the fork (:mod:`shmring.spark.warm`) and garbage
-collection (:func:`_equipped_worker`).
+An executor can have both this daemon and Spark's own. Workers of this daemon run functions over
+rings; workers of Spark's daemon run all other functions. This module runs Spark's code, and changes
+four things: rings (:mod:`shmring.spark.exchange`), conversions (:mod:`shmring.spark.conversions`),
+imports before the fork (:mod:`shmring.spark.warm`) and garbage collection
+(:func:`_equipped_worker`).
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def _with_names(make: Maker) -> Any:
 
 
 def _names(columns: tuple[Any, ...], keywords: tuple[str, ...]) -> tuple[str, ...]:
-    """Return distinct names for a call's arguments; keywords keep the names the user wrote."""
+    """Return distinct names for a call's arguments; keyword arguments have their keywords."""
     names: list[str] = []
     taken = set(keywords)
     for place, column in enumerate(map(_name, columns)):

@@ -179,7 +179,7 @@ def _remote(builder: Any) -> str:
 
 
 def _settings_outside() -> dict[str, str]:
-    """Return settings of spark-submit and spark-defaults.conf; a builder's own take precedence."""
+    """Return the settings of spark-submit and spark-defaults.conf, which a builder may override."""
     from pyspark import SparkConf, SparkContext
     from pyspark.find_spark_home import _find_spark_home  # pyright: ignore[reportPrivateUsage]
 

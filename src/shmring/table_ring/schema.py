@@ -118,9 +118,9 @@ class Layout:
 def _epoch() -> sa.Column[int]:
     """Return a column with a random number for each subscription.
 
-    A handle keeps its subscriber's number: after the subscriber was removed and added again, the
-    name and the bit may be the same, the number is not. PostgreSQL has the oid of the subscriber's
-    sequence for that.
+    A handle remembers the number of its subscriber. If the subscriber is removed and added again,
+    its name and bit may be the same, but its number differs, and the old handle finds nothing. On
+    PostgreSQL, the oid of the subscriber's sequence serves the same purpose.
     """
     return sa.Column("epoch", sa.BigInteger, nullable=False, default=lambda: secrets.randbits(63))
 

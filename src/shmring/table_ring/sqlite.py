@@ -95,7 +95,10 @@ class SqliteBackend(Backend):
             )
 
     def _refuse_other_ring(self, head: tuple[int, int, int, bool]) -> None:
-        """Raise if the ring has another size than when this handle attached: it was replaced."""
+        """Raise RingNotFound if the ring was replaced by a ring of another size.
+
+        `head` is a row of _head_push, whose last column compares the size with the handle's.
+        """
         if not head[3]:
             raise self.dropped()
 
@@ -237,7 +240,8 @@ class SqliteBackend(Backend):
             if which == "pop":
                 row = self._driver.execute(self._peek_pop, self._me).fetchone()
                 if row and row[1] is None:
-                    # No row has the subscriber's epoch: was all of the ring replaced?
+                    # The subscriber was removed (no row has its epoch), or the whole ring was
+                    # replaced: check for the latter.
                     self._refuse_other_ring(self._driver.execute(self._head_push).fetchone())
                 return Peek(*row) if row else Peek(push=0, number=None)
             # Read the last of the slots: if it is free, the slots before it are free, too, because

@@ -95,10 +95,14 @@ class _Answers(Waiting):
         return arrays[0] if len(arrays) == 1 else _pa.concat_arrays(arrays)
 
     def flush(self) -> list[Any]:
-        """Convert the answers that wait, whatever options of pandas have been set since."""
+        """Convert the answers that wait.
+
+        They came while pandas had its usual options. If the user's function has changed the option
+        use_inf_as_na since, reset it meanwhile: with it, pandas takes infinity for null.
+        """
         if has_usual_options():
             return super().flush()
-        # pandas warns that it will remove this option.
+        # Ignore the warning of pandas that this option will be removed.
         with (
             warnings.catch_warnings(action="ignore"),
             pd.option_context("mode.use_inf_as_na", False),
