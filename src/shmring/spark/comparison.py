@@ -33,7 +33,7 @@ _WAYS = ("off", "on")
 class Comparison:
     """The result of :func:`compare`."""
 
-    seconds: dict[str, list[float]]  # time of each round: "off" without rings, "on" with
+    seconds: dict[str, list[float]]  # time of each round: "off" without rings, "on" with rings
     cpu_seconds: dict[str, list[float]]  # CPU time of the JVM and its workers; empty on a cluster
     rows: dict[str, int]  # number of rows
     is_same: bool  # whether both ways gave the same rows, in any order
