@@ -36,13 +36,13 @@ def _time(ns: int) -> int | None:
 
 
 def table(ring: Ring) -> pa.Table:
-    """Return the ring as the classic queue table.
+    """Return the queue table: the messages in the ring, a row for each message.
 
     Returns
     -------
-    table with the columns slot, message_id, time, message, reference_count (the branches that still
-    have to release the message): a row for each slot in which a message begins, in order of
-    message_id
+    table with the columns slot (where the message begins), message_id, time, message (at most its
+    first 300 bytes) and reference_count (the number of branches that still have to release the
+    message), in order of message_id
     """
     need_pyarrow("the queue table as a pyarrow.Table")
     import pyarrow as pa

@@ -43,10 +43,14 @@ uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
 	return at;
 }
 
-/* Returns a sequence below which the branch has released everything. The result is never too high, but
- * it may lag, and a second call may return a lower one (after a take that failed). With
- * `holds_only`, the branch's position and the holds of orphans do not count: no process reads an orphan's
- * messages, and a consumer that adopts them first announces a hold of its own (adopt.c). */
+/* Returns a sequence below which the branch has released everything. The result is never too high, but it may be
+ * too low. A later call may return a lower sequence: a consumer announces its hold before its take, and the take
+ * may fail.
+ *
+ * With `holds_only`, returns the lowest hold of the branch's consumers, or NONE: for branches whose unread
+ * messages producers may overwrite (gates_by_holds_only()), so the branch's position does not count. The holds of
+ * orphans do not count either: no process reads an orphan's messages until a consumer adopts them, and this
+ * consumer announces a hold of its own before it reads (adopt.c). */
 uint64_t branch_released(const shmring *r, const struct branch *b, bool holds_only)
 {
 	for (int attempt = 0; attempt < 16; attempt++) {
@@ -115,7 +119,8 @@ static uint64_t gate(const shmring *r, bool *soft, bool *drops_oldest)
 	return low;
 }
 
-/* Returns true if all branches have released everything below `sequence`. */
+/* Returns true if all branches have released everything below `sequence`. Unread messages of a branch with
+ * drop_oldest count as released. */
 bool everybody_released(const shmring *r, uint64_t sequence)
 {
 	bool soft, drops_oldest;
@@ -123,8 +128,8 @@ bool everybody_released(const shmring *r, uint64_t sequence)
 	return gate(r, &soft, &drops_oldest) >= sequence;
 }
 
-/* Returns true if no branch holds producers back: then a producer can only wait for other producers to publish,
- * and no wake-up comes when they do. */
+/* Returns true if no branch holds producers back by its position; holds of consumers may still do so. A producer
+ * that finds no room may then wait for another producer to publish a claim, and publishing wakes no producer. */
 bool nobody_gates(const shmring *r)
 {
 	for (uint64_t m = load_relaxed(&r->cursors->graph.active); m; m &= m - 1)
@@ -152,7 +157,7 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 	uint64_t again = next;
 
 	while (soft) {
-		/* Overwrite a sixteenth of the ring more than is needed, so that the floor
+		/* Free a sixteenth of the ring more than is needed, so that the floor
 		 * moves seldom. */
 		uint64_t walked = walk_runs(r, floor, need + r->capacity / 16);
 		uint64_t now = load_acquire(&c->floor.v);

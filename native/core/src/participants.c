@@ -1,7 +1,7 @@
 /* Gives participants their seats in a ring, and describes the participants. */
 #include "holder.h"
 
-/* Takes a free seat; if there is none, frees the seats of dead owners first. */
+/* Takes a free seat. If there is none, frees the seats of dead owners and tries once more. */
 static int seat_find(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
 {
 	uint32_t barred;
@@ -50,7 +50,8 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 	if (seat_lend(r, role, name, branch, index))
 		return SHMRING_OK;
 	status = seat_find(r, role, name, branch, index);
-	/* A handle without a seat of its own (no seat was free, or a close had to abandon it) keeps this one. */
+	/* If the handle has no seat of its own, because no seat was free or because its seat was abandoned, the
+	 * new seat becomes the handle's own, lent to the new participant. */
 	if (!status && load_relaxed(&r->seat) == NOBODY)
 		handle_seated(r, *index, true);
 	return status;

@@ -64,8 +64,8 @@ class _Jam:
             reader kept the ring's oldest message
         """
         hold = self._consumer.hold
-        # No jam exists if the reader holds no batch, or if another participant holds an older
-        # message.
+        # No jam exists if the reader holds no batch, or if another branch or participant holds an
+        # older message.
         if hold is None or self._ring.floor < hold:
             self._before = None
             return

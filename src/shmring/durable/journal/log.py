@@ -4,9 +4,9 @@ A segment is a file of frames (base/frames.py), named by its first sequence, ``%
 record is a frame; its numbers are sequences, and its payload is the slots, 300 bytes each::
 
     file header, the journal's own            frame header, the journal's own
-    24 16  uuid of the ring                   56  8  written when
+    24 16  uuid of the ring                   56  8  time of writing
     40  8  sequence of its first record
-    48  8  made when                          entry of the table, 20 bytes: a message
+    48  8  time of creation                   entry of the table, 20 bytes: a message
     56  4  bytes of a slot, 300                0  8  time of the message, ns
     60  4  1 if the messages before it         8  4  its first slot in this record
            were known to be lost              12  4  its length
@@ -243,7 +243,10 @@ class _Clock:
         return self.start + time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._began
 
     def jumped(self) -> int:
-        """Return the wall clock's jump since the last call in nanoseconds; 0 for a small jump."""
+        """Return how far the wall clock has jumped since the last jump returned, in nanoseconds.
+
+        Return 0 while the jump is less than 10 s. Small changes add up until then.
+        """
         passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._began
         jump = time.time_ns() - self._wall - passed
         if abs(jump) < _JUMP_NS:
@@ -484,7 +487,12 @@ class JournalLog:
         self._measure()
 
     def sync(self) -> None:
-        """Return when every record written so far is on disk; any thread may call this."""
+        """Wait until all records written so far are on disk; any thread may call this method.
+
+        Raises
+        ------
+        Damaged : the journal's file or its lock file was removed or replaced
+        """
         with self._sync_lock:
             end = self.end
             if self._file is not None:

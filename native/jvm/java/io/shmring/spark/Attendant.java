@@ -36,7 +36,8 @@ final class Attendant implements AutoCloseable {
   private static final long[] BACKOFF_MILLIS = {500, 1000, 2000, 5000, 15_000, 60_000};
   private static final long SOON_MILLIS = 30_000;
   // CHANGE: edit this for a new option of a sidecar
-  // Longer than attendant.py waits before it kills its sidecars.
+  // Seconds that close() waits before it kills the attendant: more than the 20 s after which the
+  // attendant kills its sidecars (_GRACE in attendant.py).
   private static final int GRACE_SECONDS = 30;
   private static final int FIRST_WORD_SECONDS = 60;
 

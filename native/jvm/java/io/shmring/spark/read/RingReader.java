@@ -25,10 +25,10 @@ import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.util.TaskCompletionListener;
 
 /**
- * A task's reader of a ring: attaches, makes columns of messages, and counts the messages for
- * Spark's UI.
+ * Reads a ring in a task of Spark: attaches to the ring, decodes messages into columns, and counts
+ * the messages for Spark's UI.
  *
- * @param <T> the results: columns of several messages, or a single row
+ * @param <T> type of a result: a batch of columns with the rows of several messages, or one row
  */
 public abstract class RingReader<T> implements PartitionReader<T> {
   // CHANGE: edit this for a new metric
@@ -128,7 +128,8 @@ public abstract class RingReader<T> implements PartitionReader<T> {
   }
 
   /**
-   * Makes a branch for one reader alone. The branch is dropped when its only consumer leaves.
+   * Makes a branch for one reader alone, and returns the branch's only consumer. The branch is
+   * dropped when this consumer leaves.
    *
    * @param start position at which the branch begins; if messages from this position on were
    *     overwritten, the branch begins after these messages
