@@ -82,9 +82,10 @@ static uint64_t lowest_hole(const shmring *r, uint64_t claim)
 	return at;
 }
 
-/* Returns true if `sequence` lies in an open claim, although its entry shows its number: the rows of a batch get
- * their numbers before the batch is published. The claims of a seat only go up, so every row that a seat has
- * written at or after its intent lies in its open claim. */
+/* Returns true if `sequence`, whose entry looks published, lies in an open claim. A producer that publishes a
+ * batch stores the number of the batch's first row last, and only this store publishes the rows. The function
+ * finds the claim by the seat that wrote the entry. Each claim of a seat lies above its earlier claims, so an
+ * entry at or after the beginning of the seat's open claim was written in this claim. */
 static bool lies_in_open_claim(const shmring *r, uint64_t sequence)
 {
 	uint8_t seat = description_seat(load_relaxed(&control_at(r, sequence)->description));
@@ -94,8 +95,9 @@ static bool lies_in_open_claim(const shmring *r, uint64_t sequence)
 	return lo <= sequence && is_hole(r, lo);
 }
 
-/* Returns the sequence after the last published message below `claim`. It reads the entries, not the
- * seats' claims: a seat may show a claim that it is about to lose, longer than the claim that won. */
+/* Returns the sequence after the last published message below `claim`. The function reads the entries and not
+ * the seats' intents. A producer stores its intent before it tries to claim. If another producer claims the slots
+ * first, the loser's intent may for a moment cover messages that are already published. */
 static uint64_t behind_published(const shmring *r, uint64_t claim)
 {
 	uint64_t at = claim;
@@ -119,7 +121,7 @@ static int place_branch(shmring *r, uint32_t id, const struct shmring_branch_opt
 
 	store_release(&b->taken.v, at << 8 | NOBODY);
 	fetch_or_seq_cst(&c->graph.active, bit(id));
-	fetch_add_seq_cst(&c->graph.changes, 1); /* last: a reader that sees the new count sees the bit */
+	fetch_add_seq_cst(&c->graph.changes, 1); /* after the bit: a reader that sees this count sees the bit */
 	heavy_barrier(r->asymmetric); /* pairs with the barrier in floor_advance() */
 	next = load_acquire(&c->floor_next.v);
 	if (next > at)
@@ -349,7 +351,7 @@ int shmring_branch_info(const shmring *r, uint32_t id, struct shmring_branch_inf
 	    .upstream = load_relaxed(&b->d.upstream),
 	    .position = position > first ? position : first, /* messages below `first` are passed over */
 	    .released = released,
-	    .ends = load_relaxed(&b->taken.ends), /* number of ends before `position`: docs/protocol.md, P11 */
+	    .ends = load_relaxed(&b->taken.ends), /* number of stream ends reached: docs/protocol.md, P11 */
 	    .orphans = load_relaxed(&b->d.orphans),
 	};
 	name_load(info->name, b->d.name, sizeof b->d.name);

@@ -60,10 +60,11 @@ class ArrowWriter(Closing):
             )
         if schema is not None and not schema.equals(wanted):
             raise self._mismatch(schema, wanted)
-        # The ring's schema if both are given: the two may differ in their metadata.
+        # Use the ring's schema if the ring has one: `schema` may have other metadata, because
+        # equals() does not compare metadata.
         self.schema: pa.Schema = wanted
         self._encoder = BatchEncoder(self.schema, compression=compression)
-        # Without a schema in the header each message carries its own.
+        # If the ring has no schema, each message carries its own schema.
         self._kind = None if stored is not None else KIND_ARROW_STREAM
         self._producer = ring.producer(name, wait=wait)
         self._direct = self._encoder.direct(self._producer, ring.slots, self._kind)
@@ -116,7 +117,7 @@ class ArrowWriter(Closing):
         return message_id
 
     def _write(self, batch: pa.RecordBatch, timeout: float | None) -> Iterator[int]:
-        """Publish the batch, in pieces if necessary; yield the number of each message."""
+        """Publish the batch, in pieces if necessary; yield the message_id of each piece."""
         whole = self._direct and self._direct(batch, timeout)
         if whole is not None:
             yield whole

@@ -42,10 +42,10 @@ _FOR_WORKERS = 16
 
 # First word of a supervisor's name; its number and identity (identity.py) follow.
 SUPERVISOR = "supervisor"
-# First word of the name, instead of SUPERVISOR, if the workers end before they serve.
+# First word of a supervisor's name, instead of SUPERVISOR, if its workers end before they serve.
 FAILING = "failing"
-# First word of a supervisor's second entry; the largest number of the supervisors that are to end
-# follows.
+# First word of a supervisor's second entry while it replaces older supervisors. The largest number
+# of the supervisors that it replaces follows.
 REPLACES = "replaces"
 # First word of the name of a worker that is not ready; the function's name follows.
 LOADING = "loading "
@@ -57,11 +57,14 @@ MOVED = "moved "
 # within RESTART_SECONDS, follow. The entry's joined_ns is the time of the last replacement.
 RESTARTED = "restarted "
 RESTART_SECONDS = 300
-_AGAIN = 3  # `shmring check` warns if so many workers were replaced within RESTART_SECONDS
-_CALM = 60.0  # `shmring check` stops warning so many seconds after the last replacement
+# `shmring check` warns if at least this number of workers were replaced within RESTART_SECONDS.
+_AGAIN = 3
+_CALM = 60.0  # seconds after the last replacement at which `shmring check` stops warning
 
-_SLICE = 0.05  # seconds between tries to find the sidecar; first pause if its ring has no seat
-_PAUSE = 1.0  # longest pause between tries to get a seat in the ring, in seconds
+# Seconds between tries to find the sidecar, or to get memory for a ring; also the first pause
+# between tries to get a seat in the request ring.
+_SLICE = 0.05
+_PAUSE = 1.0  # longest pause between tries to get a seat in the request ring, in seconds
 
 
 def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
@@ -179,14 +182,14 @@ class Staff(NamedTuple):
                 recent += int(counts[1]) if participant["joined_ns"] > lately else 0
                 last = max(last, participant["joined_ns"])
         workers = [participant for participant in alive if participant["role"] == "consumer"]
-        # Count a supervisor once: it has both entries while it replaces one by the other.
+        # Count a supervisor once: while it changes its name, it has an entry under each name.
         entries = named[SUPERVISOR] + named[FAILING]
         supervisors = list({entry["pid"]: entry for entry in entries}.values())
         of = (named[LOADING], supervisors, named[CLIENT], named[MOVED])
         return cls(workers, *of, restarts=total, recent=recent, last_ns=last)
 
     def moved_of(self, worker: ParticipantRecord) -> ParticipantRecord | None:
-        """Return the entry for a worker's request if the request has left the ring; else None."""
+        """Return a worker's MOVED entry; None if the worker has no request that left the ring."""
         return next((each for each in self.moved if each["pid"] == worker["pid"]), None)
 
     def is_busy(self, worker: ParticipantRecord) -> bool:
@@ -310,7 +313,7 @@ class Size:
         Parameters
         ----------
         slots : number of slots; None chooses a number that leaves memory for other rings
-        make : function that makes a ring of a number of slots
+        make : function that makes a ring of the given number of slots
         connect_timeout : seconds to wait for memory, after which NoSpace is raised
         """
         begun = time.monotonic()

@@ -26,8 +26,8 @@ _VALUES = {
     *(type(None), bool, int, float, str, bytes, decimal.Decimal),
     *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta),
 }
-# Number of values that an answer counts for, at least. The waiting answers are converted when the
-# sum of these numbers exceeds MOST_VALUES (65,536), so about 1,024 answers wait at most.
+# An answer with fewer values counts as this number of values. The waiting answers are converted
+# when the sum of these numbers exceeds MOST_VALUES (65,536), so at most about 1,024 answers wait.
 _LEAST = 64
 
 
@@ -81,7 +81,7 @@ class _Answers(Waiting):
         self._method = ""  # name of the UDTF's method that gave the last answer
 
     def add(self, answer: Any, method: str) -> list[Any]:
-        """Take an answer as Spark's converter does; return the batches to send now."""
+        """Take an answer in place of Spark's converter; return the batches to send now."""
         self._method = method
         rows = [*self._check(answer, method)]
         if set(map(type, rows)) <= _ROWS and set(map(type, chain.from_iterable(rows))) <= _VALUES:

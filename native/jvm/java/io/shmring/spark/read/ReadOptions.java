@@ -57,7 +57,10 @@ public record ReadOptions(
     };
   }
 
-  /** Returns the identities of the rings of this name, one for each host, to compare reads. */
+  /**
+   * Returns the identities of the rings that have this name, one for each host. The identities
+   * serve to find and refuse a query that reads one branch of a ring twice.
+   */
   public List<Object> identities(String ring) {
     return hosts.isEmpty()
         ? List.of(RingNames.identity(ring))

@@ -46,12 +46,20 @@ public abstract class UdfAnswers implements AnswerHandler {
     this.isOfSidecar = isOfSidecar;
   }
 
-  /** Returns the input rows of the last piece, valid until the next piece. */
+  /**
+   * Returns the sent rows that the last piece answers, with their arguments. They are valid until
+   * the next call, or until the request's vectors are given back.
+   *
+   * @param count number of rows in the last piece
+   */
   final VectorSchemaRoot sentOf(int count) {
     return due.element().part(answered - count, count);
   }
 
-  /** Returns whether a request waits for the end of its answer. False if results may lag. */
+  /**
+   * Returns true if a request was sent and its answer has not ended. Always false if results may
+   * lag, because requests are not recorded then.
+   */
   final boolean isUnderWay() {
     return !due.isEmpty();
   }
@@ -130,7 +138,7 @@ public abstract class UdfAnswers implements AnswerHandler {
       this.joiner = GenerateUnsafeRowJoiner.create(rows, results);
     }
 
-    /** Adds a row to the queue, and returns it. */
+    /** Adds a row to the queue, and returns the same row. */
     public final InternalRow add(InternalRow row) {
       waiting.add((UnsafeRow) row);
       return row;
@@ -195,7 +203,10 @@ public abstract class UdfAnswers implements AnswerHandler {
     return projection;
   }
 
-  /** Returns a queue for rows that wait for answers; if memory is short, it is in a file. */
+  /**
+   * Returns a queue for rows that wait for answers. If memory is short, the queue keeps rows in a
+   * file. The queue is closed at the end of the task.
+   */
   static HybridRowQueue waiting(int columns) {
     TaskContext context = TaskContext.get();
     HybridRowQueue rows = HybridRowQueue.apply(context.taskMemoryManager(), columns);
