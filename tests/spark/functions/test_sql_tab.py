@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from direct import DIRECT, FUNCTIONS, ROWS, metrics_of, shown_of
+from direct import DIRECT, FUNCTIONS, ROWS, metrics_of, plan_of, shown_of
 from programs import cli
 from py4j.java_gateway import JavaClass
 from pyspark.errors import PythonException
@@ -257,6 +257,13 @@ def test_status_says_what_went_over_rings_and_why_the_rest_did_not(spark, set_op
         status(spark, queries=-1)
     set_option(FUNCTIONS, "off")
     assert status(spark, queries=0)["functions"] is False
+    set_option(FUNCTIONS, "true")
+    assert "[Spark's own way: spark.shmring.functions must be on or off]" in plan_of(frame)
+    unclear = status(spark, queries=0)
+    assert (unclear["functions"], unclear["obstacles"]) == (
+        False,
+        ["spark.shmring.functions must be on or off"],
+    )
 
 
 def test_status_leaves_out_a_query_that_the_session_has_just_forgotten(spark, set_option):

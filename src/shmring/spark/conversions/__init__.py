@@ -175,15 +175,20 @@ def _unknown(kind: int, code: CodeType) -> int:
         reason, words = exchange.CODE, f"does not know their code (digest {found})"
     elif conversion.relies_on is _PANDAS and not _pandas_version().startswith("2."):
         reason = exchange.PANDAS
-        words = f"makes the frames of pandas 2, not of {_pandas_version()}"
+        words = f"makes the frames of pandas 2, not of {_pandas_version()}: install 'pandas<3'"
     else:
         return 0
-    print(
-        f"shmring: functions of kind {kind} have the conversions of Spark {pyspark.__version__}, "
-        f"which take longer, because this shmring {words}",
-        file=sys.stderr,
+    # One write: workers of one executor share its standard error, which is not buffered.
+    sys.stderr.write(
+        f"shmring: functions of kind {_name_of(kind)} have the conversions of Spark "
+        f"{pyspark.__version__}, which take longer, because this shmring {words}\n"
     )
     return reason
+
+
+def _name_of(kind: int) -> str:
+    """Return Spark's name of a kind of functions, such as SQL_SCALAR_PANDAS_UDF."""
+    return next((name for name, value in vars(PythonEvalType).items() if value == kind), str(kind))
 
 
 def _pandas_version() -> str:

@@ -39,7 +39,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** Decides whether functions of Spark's Python workers go over rings, and makes their calls. */
 final class PythonCalls {
-  /** Setting: "on" sends batches of Python functions over rings; any other value does not. */
+  /** Setting: "on" or "off"; "on" sends batches of Python functions over rings. */
   static final String SWITCH = "spark.shmring.functions";
 
   private static final String SPARKS_WORKER = "pyspark.worker";
@@ -80,14 +80,19 @@ final class PythonCalls {
   private PythonCalls() {}
 
   static boolean areWanted() {
-    return SQLConf.get().getConfString(SWITCH, "off").equals("on");
+    return !switched().equals("off");
+  }
+
+  private static String switched() {
+    return SQLConf.get().getConfString(SWITCH, "off");
   }
 
   /** Logs once why functions go Spark's own way, and not over rings. */
   static void tell(String why) {
     LeftToSpark.tell(
         String.format(
-            "Python functions take Spark's own way, although %s is on: %s", SWITCH, why));
+            "Python functions take Spark's own way, although %s is %s: %s",
+            SWITCH, switched(), why));
   }
 
   /** Logs, once for each session, that functions go over rings, and the versions in use. */
@@ -112,6 +117,9 @@ final class PythonCalls {
 
   /** Returns why no function of this session can go over rings; empty if functions can. */
   static Optional<String> objection() {
+    if (areWanted() && !switched().equals("on")) {
+      return Optional.of(SWITCH + " must be on or off");
+    }
     SparkConf conf = SparkEnv.get().conf();
     String daemon = conf.get("spark.python.daemon.module", PythonCall.DAEMON);
     if (!daemon.equals(PythonCall.DAEMON) && !conf.contains(PythonCall.DAEMON_SETTING)) {
