@@ -39,6 +39,7 @@ static PyObject *claim_new(struct producer *producer, uint64_t message_id, size_
 	return (PyObject *)self;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 static PyObject *producer_claim(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct producer *self = (struct producer *)op;

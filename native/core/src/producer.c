@@ -506,6 +506,7 @@ int shmring_abort(shmring_producer *p)
 	return SHMRING_OK;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 static int push_any(shmring_producer *p, const void *data, size_t length, uint8_t kind, uint64_t *message_id)
 {
 	uint64_t slots = length <= SLOT_BYTES ? 1 : shmring_slots_for(length, false);

@@ -231,6 +231,7 @@ def give_up_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
+# CHANGE: edit this for a new option of a journal
 # Words of the Python API in error texts, each with its equivalent on the command line.
 _OPTIONS = {
     "allow_gap=True": "--allow-gap",

@@ -78,6 +78,7 @@ class Call:
         columns = [given.column(place) for place in self.columns]
         return _arrow.RecordBatch.from_arrays(columns, schema=schema)
 
+    # CHANGE: edit this for a new type between Spark and Arrow
     def result(self, answer: pa.RecordBatch, function: str) -> Any:
         """Return an answer's column, cast as Spark casts results of its own UDFs.
 

@@ -47,6 +47,7 @@ def append_only() -> None:
     (HERE / "append_only.position").write_text(f"{position}\n")
 
 
+# CHANGE: edit this for a new option of a journal
 def journal() -> None:
     """Two segments: an aborted claim, a message of two slots, an end marker."""
     log = JournalLog(

@@ -64,6 +64,7 @@ _JUMP_NS = 10 * 10**9
 SUFFIX = ".journal"
 ENTRY = struct.Struct("<QIIBB2x")
 _ALIGN = 64
+# CHANGE: edit this for a new option of a journal
 FORMAT = FileFormat(
     b"SHMRJNL1", 1, "<16sQQII", "journal segment", entry_bytes=ENTRY.size, align=_ALIGN
 )
@@ -407,6 +408,7 @@ class JournalLog:
         self.end = self.durable = sequence
         self._after_gap = True
 
+    # CHANGE: edit this for a new option of a journal
     def append(
         self, first: int, end: int, entries: Buffer, slots: list[Buffer], slot_address: int
     ) -> int:
