@@ -478,6 +478,18 @@ def test_meddled_layout_is_refused(url: str) -> None:
         TableRing.attach(url)
 
 
+def test_ring_of_an_earlier_version_is_refused_before_its_columns_are_read(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ring.db"
+    TableRing(url, slots=10).close()
+    execute(url, "ALTER TABLE shmring_subscribers DROP COLUMN epoch")
+    execute(url, "UPDATE shmring_ring SET layout = 1")
+    for ring in (TableRing.attach, TableRing):
+        with pytest.raises(VersionMismatch, match="has layout 1, this version knows 2; empty"):
+            ring(url)
+    TableRing.drop(url)
+    TableRing(url, slots=10).close()
+
+
 def test_foreign_reference_count_is_refused_and_publishes_nothing(url: str) -> None:
     # The last slot of the run is free, one before it says that it is not.
     with TableRing(url, name="meddled", slots=4) as ring:

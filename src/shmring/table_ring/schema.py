@@ -30,7 +30,6 @@ from sqlalchemy import event, exc
 
 from shmring.errors import Damaged, LimitReached, NotARing, VersionMismatch
 
-LAYOUT = 1
 MESSAGE_BYTES = 300
 # Maximum slots of a ring: slot_of() multiplies two numbers below `slots`, whose product must stay
 # below 2**63.
@@ -155,6 +154,8 @@ class Tables:
         self.unlogged = unlogged
         self.metadata = sa.MetaData(schema=schema)
         self._cursor_rows = cursor_rows
+        # Version of the columns. Rings of version 1 on SQLite lack the column `epoch`.
+        self._version = 2 if cursor_rows else 1
 
         def position() -> list[sa.Column[int]]:
             return [sa.Column("position", sa.BigInteger, nullable=False)] if cursor_rows else []
@@ -208,7 +209,7 @@ class Tables:
         self.metadata.create_all(connection, checkfirst=False)
         self.fill(connection, layout, free_message)
         start = {"position": 0} if self._cursor_rows else {}
-        ring = {"id": 0, "layout": LAYOUT, "slots": layout.slots, "stride": layout.stride}
+        ring = {"id": 0, "layout": self._version, "slots": layout.slots, "stride": layout.stride}
         held = {"subscribers": len(subscribers), "holders": signed((1 << len(subscribers)) - 1)}
         connection.execute(self.ring.insert(), {**ring, **held, **start})
         rows = [{"name": name, "holder": bit, **start} for bit, name in enumerate(subscribers)]
@@ -272,10 +273,10 @@ class Tables:
         version = connection.execute(sa.select(self.ring.c.layout)).scalar_one_or_none()
         if version is None:
             raise Damaged(f"table {self.ring.name} lost its row; TableRing.drop, create again")
-        if version != LAYOUT:
+        if version != self._version:
             raise VersionMismatch(
                 f"table ring {self.slots.name!r} has layout {version}, this version"
-                f" knows {LAYOUT}; empty the ring with the version that made it, then"
+                f" knows {self._version}; empty the ring with the version that made it, then"
                 " TableRing.drop and create it again"
             )
         row = connection.execute(sa.select(self.ring.c.slots, self.ring.c.stride)).one()
