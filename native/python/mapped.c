@@ -56,7 +56,8 @@ static void find_has_the_gil(void)
 	memcpy(&has_the_gil, &found, sizeof found);
 }
 
-/* Prepares for the end of Python when the module is loaded. Only the main interpreter ends Python. */
+/* Prepares let_lease_go() for the end of Python and for forks, when the module is loaded. Does nothing in a
+ * subinterpreter, because Python ends with its main interpreter. */
 bool mapped_prepare(void)
 {
 	PyObject *atexit;

@@ -1,9 +1,8 @@
 /* Deferred releases, which await a free entry of the consumer's seat: docs/protocol.md, P5.
  *
- * A hash table has the boundaries of the releases: a run [lo, hi) of released sequences is in the
- * table twice, at lo with hi and at hi with lo. Runs that touch are joined, so a
- * boundary belongs to one run, and each neighbour of a release is found in one
- * step, however many releases wait.
+ * A hash table has the boundaries of the releases: a run [lo, hi) of released sequences is in the table twice, at
+ * lo with hi and at hi with lo. Runs that touch are joined, so a boundary belongs to one run, and each neighbour
+ * of a release is found in one step, however many releases wait.
  */
 #include <stdlib.h>
 

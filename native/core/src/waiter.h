@@ -19,10 +19,12 @@ struct waiter {
 	shmring *ring;
 	struct seat *seat; /* seat of the waiting participant; NULL: a ring's handle waits */
 	struct shmring_consumer *consumer; /* consumer that waits for a message; else NULL */
-	const struct branch *releasing; /* branch for whose releases this is a wait; else NULL. If `consumer` is
-					   NULL, too, a producer waits for free slots */
+	const struct branch *releasing; /* branch, if this is a wait for the branch's releases; else NULL. If
+					   `consumer` and `releasing` are NULL, a producer waits for
+					   free slots */
 	uint64_t slots; /* slots the producer needs; for a release wait, the target sequence */
-	uint64_t batch; /* slots for which the producer first waits, at most BATCH_NS long; at least `slots` */
+	uint64_t batch; /* free slots that a producer on a full ring waits for first, for BATCH_NS at most; then it
+			   waits for `slots`. Never less than `slots`; in other waits equal to it */
 	const bool *interrupted;
 	struct wait_memory *memory;
 };

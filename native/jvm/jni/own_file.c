@@ -1,5 +1,6 @@
 /* Reads and writes small files in folders that other users may write to. Another user may have put a file of the
- * same name there, so a file is used only if no other user can have made or changed it. */
+ * same name there, so a file is used only if no other user can have made it, and only users that may write the
+ * ring can have changed it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@ static void throw_io(JNIEnv *env, const char *message)
 		(*env)->ThrowNew(env, class, message);
 }
 
-/* Throws if the file could have been made or changed by another user. */
+/* Throws if another user can have made the file, or if more users may write it than `mode`, the ring's mode, lets
+ * write. */
 static bool is_own(JNIEnv *env, int fd, mode_t mode, struct stat *st)
 {
 	char text[128];

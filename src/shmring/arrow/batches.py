@@ -5,8 +5,8 @@ A message holds either one IPC record batch message, whose schema is in the ring
 (``KIND_ARROW_STREAM``). The second form is used if the ring has no schema, and for every batch that
 pyarrow writes, because pyarrow can write into given memory only as a stream. pyarrow writes
 batches with views, unions, run-end encoding or dictionaries, and compressed batches; the binding
-writes all other batches. Each message repeats the dictionaries, because a reader that joins late
-has not seen earlier messages.
+(``native/python/arrow.c`` and ``batch.c``) writes all other batches. Each message repeats the
+dictionaries, because a reader that joins late has not seen earlier messages.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ def fields_of(nested: pa.Schema | pa.DataType) -> list[Any]:
 
 
 def _contains(nested: pa.Schema | pa.DataType, test: Callable[[Any], bool]) -> bool:
-    """Return whether any type in the schema, or in the type's fields, passes the test."""
+    """Return whether a type in the schema, or a type nested in such a type, passes the test."""
 
     def inside(kind: Any) -> bool:
         if test(kind):
@@ -336,7 +336,7 @@ def decode_batch(
 
 
 class Known(NamedTuple):
-    """A schema that a reader has seen and whose messages the binding maps."""
+    """A schema that a reader has seen and whose messages the binding maps, not pyarrow."""
 
     schema: pa.Schema
     layout: ArrowLayout
@@ -369,7 +369,7 @@ class Known(NamedTuple):
 
 
 def known(schema: pa.Schema, heads: dict[int, bytes]) -> Known | None:
-    """Prepare a schema for the binding; None if pyarrow decodes its messages."""
+    """Prepare the binding to map messages of a schema; None if only pyarrow can map them."""
     native = pa.schema(list(schema))
     if not schema.equals(native):  # big-endian data is left to pyarrow, which swaps the bytes
         return None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def need(module: str, what: str, extra: str) -> None:
-    """Raise MissingExtra unless a package is installed; say why it is needed, how to install it."""
+    """Raise MissingExtra unless a package is installed; say what needs it and how to install it."""
     if find_spec(module) is None:
         raise MissingExtra(
             f"{what} needs {module}, which is not installed here: pip install 'shmring[{extra}]'"

@@ -16,8 +16,8 @@ def open_own(path: str, flags: int, mode: int = 0o600) -> int:
 
     Raises
     ------
-    PermissionError : the file is another user's, or other users may write to it, or it is no
-        regular file
+    PermissionError : the file is another user's, or other users may write to it, or it has a
+        second name (hard link), or it is no regular file
     OSError : the errors of os.open()
     """
     try:

@@ -173,7 +173,7 @@ class _Sidecar(ABC):
 
 
 class _Function(_Sidecar):
-    """Workers of this process that serve a function."""
+    """A sidecar with a function. Workers, which are children of this process, serve it."""
 
     def __init__(self, name: str, function: str, options: PluginOptions) -> None:
         if not all(function.partition(":")):
@@ -204,8 +204,8 @@ class _Function(_Sidecar):
             self._leave(keep=True)
         if not self._has_turn():
             if supervisor.is_open and serving(self.name):
-                # Leave the ring now that another executor's workers serve. Until now, this entry in
-                # the ring has made clients wait for them.
+                # Another executor's workers serve the ring, so leave it. Before they served, the
+                # entry of this process's supervisor in the ring made clients wait for them.
                 self._leave()
         elif supervisor.is_open or (self._is_due() and self._open()):
             if not self._is_started:
@@ -294,7 +294,7 @@ class _Attendant:
         return time.monotonic()
 
     def _reap(self) -> None:
-        """Reap orphans of ended sidecars, which this process inherits as a child subreaper."""
+        """Reap processes that sidecars left behind, and that this child subreaper has inherited."""
         with suppress(ChildProcessError):  # raised if this process has no children
             while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 keepers = [keeper for each in self._sidecars for keeper in each.keepers]

@@ -65,7 +65,7 @@ class Imports:
 class Received(io.RawIOBase):
     """A worker's socket, with a copy of all data read from the socket.
 
-    If the worker starts again, hand_over() passes the copy to the program that starts, because this
+    If the worker starts again, hand_over() passes the copy to the program that starts, because that
     program cannot read the same data from the socket again.
     """
 
@@ -120,10 +120,10 @@ def received() -> tuple[int, bytes] | None:
 
 
 def import_early() -> Imports | None:
-    """Import the workers' modules before the fork; return None if the switch is off.
+    """Import the workers' modules before the fork; return None if SHMRING_WARM_WORKERS is off.
 
-    Does not return if forked workers could not use the modules, for example because an import has
-    started a thread: the daemon then starts again, without the imports.
+    The function does not return if forked workers could not use the modules, for example because
+    an import has started a thread. It then starts the daemon again, without the imports.
     """
     if os.environ.pop(SWITCH, "on") == "off":
         return None

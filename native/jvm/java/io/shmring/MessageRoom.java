@@ -10,7 +10,7 @@ import java.nio.ByteBuffer;
 public final class MessageRoom extends Slots.Place {
   MessageRoom() {}
 
-  /** Returns the most bytes of a message in one slot. */
+  /** Returns the largest number of bytes that a message in one slot may have. */
   public int capacity() {
     return Ring.SLOT_BYTES;
   }

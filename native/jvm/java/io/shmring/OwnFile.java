@@ -7,9 +7,9 @@ import java.util.Optional;
 
 /**
  * A small file beside a ring. Other users can know its name, and may plant a file, a link or a FIFO
- * there. Both methods refuse everything except a regular file that this user owns and that other
- * users may write only if they may write the ring. For shmring's own packages; may change in any
- * version.
+ * there. Both methods refuse everything except a regular file that this user owns, that has no
+ * second name (hard link), and that other users may write only if they may write the ring. For
+ * shmring's own packages; may change in any version.
  */
 public final class OwnFile {
   private static final int PERMISSIONS = 07777;
@@ -19,7 +19,7 @@ public final class OwnFile {
 
   /**
    * @param path the file
-   * @param ring the ring's file, whose permissions the new file gets
+   * @param ring the ring's file, whose permissions the written file gets
    */
   public OwnFile(Path path, Path ring) {
     this.path = path;
@@ -33,8 +33,8 @@ public final class OwnFile {
 
   /**
    * Writes the content over the beginning of the file by one system call; makes the file if there
-   * is none. If the disk has no room for the content, throws, and removes the file if it was
-   * shorter than the content, because it may now hold a part of the content.
+   * is none. If the write fails, for example because the disk is full, throws, and removes the file
+   * if it was shorter than the content, because it may now hold a part of the content.
    */
   public void write(byte[] content) throws IOException {
     Native.writeOwn(bytes(), mode(), content);
