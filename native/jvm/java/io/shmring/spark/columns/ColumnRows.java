@@ -23,17 +23,14 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 public final class ColumnRows {
   private final StructType types;
-  private final UnsafeProjection arrays;
+  // Made for the first batch, because making them takes a millisecond, and a task that gives columns
+  // needs none.
+  private UnsafeProjection arrays;
   // Reads binaries as texts; the same object as `arrays` if there are no binaries.
-  private final UnsafeProjection views;
+  private UnsafeProjection views;
 
   public ColumnRows(StructType types) {
     this.types = types;
-    this.arrays = projection(types);
-    this.views =
-        Arrays.stream(types.fields()).anyMatch(ColumnRows::isBinary)
-            ? projection(texts(types))
-            : arrays;
   }
 
   /**
@@ -69,6 +66,13 @@ public final class ColumnRows {
    * call.
    */
   public Function<InternalRow, UnsafeRow> of(ColumnarBatch batch) {
+    if (arrays == null) {
+      arrays = projection(types);
+      views =
+          Arrays.stream(types.fields()).anyMatch(ColumnRows::isBinary)
+              ? projection(texts(types))
+              : arrays;
+    }
     return isViewed(batch) ? views::apply : arrays::apply;
   }
 
