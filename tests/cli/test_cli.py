@@ -134,6 +134,7 @@ def test_json_has_no_character_that_controls_a_terminal(name: str) -> None:
     ):
         out.push(f"text{marks}".encode())
         # CHANGE: edit this for a new command
+        # Commands that print names or messages, which other programs have chosen.
         for arguments in (
             ["stat", name],
             ["table", name],
