@@ -62,6 +62,11 @@ def test_rubbish_is_not_a_ring(tmp_path, size):
         shmring.attach(path=path)
     with pytest.raises(shmring.NotARing, match="left alone"):
         shmring.unlink(path=path)
+    for make in (shmring.create, shmring.open_or_create):
+        with pytest.raises(shmring.NotARing):
+            make(path=path, slots=1024)
+    with pytest.raises(shmring.NotARing, match="rubbish is a file, and no ring: use another"):
+        shmring.create(path=path, slots=1024)
     assert path.exists()
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,14 @@ def test_full_names_the_branch_without_a_consumer_and_the_way_out(ring: shmring.
     assert "sequence 0, published" in said
     assert "1024 slots" in said
     assert f"shmring drop-branch {ring.name} audit" in said
+
+
+@pytest.mark.parametrize("branch", ["a b", "$(exit)", "it's", "-x", "--help", "é", "a\\b"])
+def test_full_writes_a_command_that_a_shell_understands(ring: shmring.Ring, branch: str) -> None:
+    ring.subscribe(branch)
+    command = filled(ring).split("`")[1]
+    dashes = ["--"] if branch.startswith("-") else []
+    assert shlex.split(command) == ["shmring", "drop-branch", ring.name, *dashes, branch]
 
 
 def test_full_names_the_consumer_that_holds_a_lease(ring: shmring.Ring) -> None:
@@ -226,11 +235,13 @@ def test_a_ring_that_the_dead_have_left_is_said_to_be_that(name: str, child: Run
     """
     process = child(code, name)
     assert process.line() == "made"
-    with pytest.raises(shmring.RingExists, match="attach to it or unlink it"):
+    with pytest.raises(shmring.RingExists, match="attach to it, or unlink it"):
         shmring.create(name, slots=1024)
     process.kill()
     try:
-        with pytest.raises(shmring.RingExists, match=r"all its participants are dead; `shmring gc"):
+        with pytest.raises(
+            shmring.RingExists, match=r"all its participants are dead; .*`shmring gc"
+        ):
             shmring.create(name, slots=1024)
         assert shmring.gc(name) == [name]
     finally:
@@ -251,7 +262,7 @@ def test_a_ring_elsewhere_that_the_dead_have_left_names_its_path_for_gc(
     process = child(code, str(path))
     assert process.line() == "made"
     process.kill()
-    with pytest.raises(shmring.RingExists, match=re.escape(f"`shmring gc {path}` removes it")):
+    with pytest.raises(shmring.RingExists, match=re.escape(f"`shmring gc {path}` remove it")):
         shmring.create(path=path, slots=1024)
     cli("gc", path, check=True)
     assert not path.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import stat
 import sys
@@ -44,6 +45,17 @@ def test_relative_path_survives_a_change_of_folder(tmp_path, monkeypatch):
     with shmring.create(path="r", slots=1024) as ring:
         monkeypatch.chdir("/")
         assert ring.path == str(tmp_path / "r")
+
+
+def test_ring_at_a_path_without_a_slash_has_no_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with shmring.create(path="r", slots=1024) as ring, shmring.attach(path="r") as same:
+        assert (ring.name, same.name) == (None, None)
+        ring.subscribe("b")
+        with ring.producer() as out:
+            out.push_many(1024 * [b"x"])
+            with pytest.raises(shmring.Full, match=re.escape(f"drop-branch {tmp_path}/r b`")):
+                out.push(b"x", timeout=0)
 
 
 def test_new_ring_is_private_unless_asked_otherwise(name, tmp_path):

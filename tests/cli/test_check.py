@@ -128,6 +128,13 @@ def test_branch_without_a_consumer_holds_producers(ring: shmring.Ring, name: str
         assert check(name)[0] == 0
 
 
+def test_branch_that_is_called_like_an_option_is_dropped(ring: shmring.Ring, name: str) -> None:
+    ring.subscribe("--help")
+    with fill(ring) as out:
+        mend(says(name, 2, f"shmring drop-branch {name} -- --help"))
+        out.push(b"goes on")
+
+
 def test_branch_that_is_to_be_read_later_is_no_trouble(ring: shmring.Ring, name: str) -> None:
     ring.subscribe("billing")
     with ring.producer() as out:

@@ -252,7 +252,7 @@ static int no_space(int fd, const struct header *h, const char *name)
 	    SHMRING_E_NO_SPACE,
 	    "ring \"%s\" takes %llu bytes, and the file system has %llu left; use fewer slots, remove rings "
 	    "(`shmring ls` lists them, `shmring gc` removes those of the dead), enlarge the file system "
-	    "(mount -o remount,size=... /dev/shm) or use another path",
+	    "(/dev/shm by mount -o remount,size=... /dev/shm) or use another path",
 	    name, (unsigned long long)h->file_bytes, (unsigned long long)free_bytes);
 }
 
@@ -335,14 +335,17 @@ static int draft_fill(int fd, const char *name, const void *schema, const struct
 
 static int fail_exists(const char *path)
 {
-	struct stat found;
+	struct stat found = {.st_mode = S_IFREG};
+	int reapable = shmring_reapable(path);
 
-	if (!lstat(path, &found) && !S_ISREG(found.st_mode))
+	(void)lstat(path, &found);
+	if (!S_ISREG(found.st_mode) || reapable == SHMRING_E_NOT_A_RING)
 		return fail(SHMRING_E_NOT_A_RING, "%s is %s, and no ring: use another name or path", path,
-			    S_ISDIR(found.st_mode)   ? "a directory"
+			    S_ISREG(found.st_mode)   ? "a file"
+			    : S_ISDIR(found.st_mode) ? "a directory"
 			    : S_ISLNK(found.st_mode) ? "a symbolic link"
 						     : "a pipe, a socket or a device");
-	if (shmring_reapable(path) == 1)
+	if (reapable == 1)
 		return fail(SHMRING_E_EXISTS,
 			    "ring \"%s\" exists already, and all its participants are dead; attach to it, or let "
 			    "`shmring gc %s` remove it",

@@ -230,10 +230,10 @@ static int check_owner(int fd, const char *name, uint32_t flags, uint64_t *file_
 	if (!S_ISREG(st.st_mode))
 		return fail(SHMRING_E_NOT_A_RING, "\"%s\" is not a regular file", name);
 	if (st.st_uid != geteuid() && !(flags & (SHMRING_FOREIGN_OWNER | SHMRING_FOREIGN_COPY)))
-		return fail(
-		    SHMRING_E_PERMISSION,
-		    "ring \"%s\" belongs to user %u, not to you (%u); attach with foreign_owner if you trust them",
-		    name, st.st_uid, geteuid());
+		return fail(SHMRING_E_PERMISSION,
+			    "ring \"%s\" belongs to user %u, not to you (%u); use another name or path, or attach "
+			    "with foreign_owner if you trust them",
+			    name, st.st_uid, geteuid());
 	*file_bytes = (uint64_t)st.st_size;
 	return SHMRING_OK;
 }

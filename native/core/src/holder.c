@@ -177,6 +177,23 @@ static void say_age(struct text *t, const struct shmring_holder *h)
 		say(t, ", published %.1f s ago", (double)h->age_ns / 1e9);
 }
 
+/* Writes a name for a command in a shell: in quotes, unless the shell takes each character as it is. */
+static void say_word(struct text *t, const char *name)
+{
+	if (name[0] && !name[strcspn(name, " \t\n\"\\'`$&|;<>()[]{}*?!#~=%^")]) {
+		say(t, " %s", name);
+		return;
+	}
+	say(t, " '");
+	for (; *name; name++) {
+		if (*name == '\'')
+			say(t, "'\\''");
+		else
+			say(t, "%c", *name);
+	}
+	say(t, "'");
+}
+
 static void say_holder(struct text *t, const shmring *r, const struct shmring_holder *h)
 {
 	unsigned long long at = h->sequence, slots = h->slots;
@@ -203,8 +220,12 @@ static void say_holder(struct text *t, const shmring *r, const struct shmring_ho
 	case SHMRING_HELD_BY_NO_CONSUMER:
 		say(t, "branch \"%s\" has no consumer and has still to take sequence %llu", h->branch_name, at);
 		say_age(t, h);
-		say(t, ", %llu slots behind the producers: join it, or drop it with `shmring drop-branch %s %s`",
-		    slots, r->name, h->branch_name);
+		say(t, ", %llu slots behind the producers: join it, or drop it with `shmring drop-branch", slots);
+		say_word(t, r->name);
+		if (h->branch_name[0] == '-') /* a name, and no option */
+			say(t, " --");
+		say_word(t, h->branch_name);
+		say(t, "`");
 		break;
 	default:
 		say(t, "nothing holds it up any more");

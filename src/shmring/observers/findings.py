@@ -329,7 +329,8 @@ def _no_consumer(branch: _Branch) -> Finding | None:
         f"Start its reader, or let the command drop the branch: the {branch.record['waiting']:,} "
         f"messages that wait for it would go with it"
     )
-    command = f"{branch.command('drop-branch')} {shlex.quote(branch.name)}"
+    dashes = "-- " if branch.name.startswith("-") else ""  # the name is no option
+    command = f"{branch.command('drop-branch')} {dashes}{shlex.quote(branch.name)}"
     return branch.finding("no-consumer", words, command)
 
 

@@ -302,6 +302,9 @@ class Ring(Closing):
     def drop_branch(self, branch: str) -> None:
         """Drop a branch. Producers no longer wait for it, and its consumers get BranchDropped.
 
+        The consumers keep the messages that they have on lease, and producers wait until these
+        leases are released, or until the consumers' processes have ended.
+
         Raises
         ------
         BranchNotFound : there is no branch of this name

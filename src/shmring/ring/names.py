@@ -70,7 +70,8 @@ def locate(name: object, path: Path | None) -> tuple[str, str]:
         raise ValueError("a ring is found by its name or by its path: give one of the two")
     if path is not None:
         file = path_text(path)
-        return file, os.path.abspath(file)
+        # Without a slash, the label would be taken for the name of a ring in shared memory.
+        return file if "/" in file else f"./{file}", os.path.abspath(file)
     if not isinstance(name, str):
         raise TypeError(f"a ring's name must be a str, not {name!r}")
     try:

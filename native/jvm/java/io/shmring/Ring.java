@@ -282,7 +282,10 @@ public final class Ring implements AutoCloseable {
         options.flags());
   }
 
-  /** Drops a branch. The branch no longer holds producers back, and its consumers get an error. */
+  /**
+   * Drops a branch. The branch no longer holds producers back, and its consumers get an error. The
+   * consumers keep their leases, and producers wait until these are released.
+   */
   public synchronized void dropBranch(String branch) {
     Native.unsubscribe(handle(), utf8(branch));
   }
