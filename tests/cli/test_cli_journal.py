@@ -255,6 +255,42 @@ def test_a_gap_is_told_in_the_words_of_the_command_line(ring: shmring.Ring, tmp_
     assert call("cat", tmp_path / "a", "--allow-gap").stdout.split() == ["1", "3"]
 
 
+def test_replay_that_ends_at_a_gap_says_how_to_push_no_message_twice(
+    ring: shmring.Ring, name: str, tmp_path: Path
+) -> None:
+    with ring.producer() as out, ring.journal(tmp_path, segment_bytes=1):
+        for number in b"123":
+            out.push(b"%c" % number, durable=True)
+    (tmp_path / f"{1:020d}.journal").unlink()
+    with shmring.create(f"{name}-again", slots=1024, temporary=True) as again:
+        failed = call("replay", tmp_path, str(again.name))
+        assert failed.returncode == 1
+        assert "lacks the sequences 1 to 1:" in failed.stderr
+        assert failed.stderr.endswith("by --allow-gap; pushed up to message 0: add --from 1\n")
+        options = ("--allow-gap", "--from", 1)
+        assert call("replay", tmp_path, str(again.name), *options).returncode == 0
+        with again.consumer("default") as inp:
+            assert [inp.pop(timeout=0) for _ in range(again.claimed)] == [b"1", b"3"]
+
+
+def test_replay_writes_more_schemas_than_a_ring_has_seats(
+    ring: shmring.Ring, name: str, tmp_path: Path
+) -> None:
+    batches = [pa.record_batch({f"column {n % 3}": [n]}) for n in range(9)]
+    with ring.producer() as out, ring.journal(tmp_path):
+        for batch in batches:
+            with ring.arrow_writer(batch.schema) as writer:
+                writer.write(batch)
+        out.push(b"last", durable=True)
+    options = {"slots": 1024, "participants": 3, "temporary": True}
+    with shmring.create(f"{name}-again", **options) as again:
+        again.subscribe("default")
+        done = call("replay", tmp_path, str(again.name))
+        assert (done.returncode, done.stderr) == (0, "")
+        with again.arrow_reader("default") as reader:
+            assert [reader.read(timeout=0) for _ in batches] == batches
+
+
 class Clock:
     """Time that passes only in sleep()."""
 

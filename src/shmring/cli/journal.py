@@ -6,8 +6,8 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import chain, groupby, islice
 from typing import IO, TYPE_CHECKING, Any
@@ -17,13 +17,26 @@ import click
 from shmring._shmring import KIND_END
 from shmring.cli.messages import DEFAULT_BRANCH
 from shmring.cli.options import Number, address_of, binary_count, json_option, slots_option
-from shmring.cli.output import Lines, Terminated, as_time, complain, emit, say, size, wants_json
+from shmring.cli.output import (
+    Lines,
+    Terminated,
+    as_time,
+    complain,
+    emit,
+    noted,
+    say,
+    size,
+    wants_json,
+)
+from shmring.common.closing import Closing
 from shmring.common.extras import need_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shmring.arrow import ArrowWriter
     from shmring.durable.journal.reader import Message
+    from shmring.ring import Ring
 
 _SLICE = 0.5  # seconds between two checks whether the journal still runs
 _ROWS = 10_000  # messages in one row group of a Parquet file
@@ -293,31 +306,51 @@ def replay(
     from shmring.durable import replay
 
     pushed = nbytes = 0
+    last = -1  # number of the last message that was pushed
     pace = _Pace(speed)
     with address_of(ring).attach() as attached:
         if not attached.branches():
             attached.subscribe(DEFAULT_BRANCH, start="earliest")
-        with attached.producer("shmring journal replay") as out, ExitStack() as writers:
-            write: dict[bytes, Callable[[pa.RecordBatch], object]] = {}
+        with (
+            attached.producer("shmring journal replay") as out,
+            _Batches(attached) as batches,
+            # The same command again would push these messages twice.
+            noted(lambda: f"pushed up to message {last}: add --from {last + 1}" if pushed else ""),
+        ):
             for message in replay(directory, from_=first, until=until, allow_gap=allow_gap):
                 pace.await_turn(message.time)
                 if message.kind == KIND_END:
                     out.push_end()
                 elif message.is_batch:
-                    batch = message.batch()
-                    schema = batch.schema.serialize().to_pybytes()
-                    if schema not in write:
-                        writer = writers.enter_context(attached.arrow_writer(batch.schema))
-                        write[schema] = writer.write
-                    write[schema](batch)
+                    batches.write(message.batch())
                 else:
                     out.push(message.data, kind=message.kind)
+                last = message.message_id
                 pushed += 1
                 nbytes += len(message.data)
     say(
         {"messages": pushed, "bytes": nbytes},
         f'pushed {pushed:,} messages, {size(nbytes)}, into ring "{ring}"',
     )
+
+
+class _Batches(Closing):
+    """Writes batches of any schemas into a ring, with one writer: each writer takes a seat."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        # Schema of the last batch, and its writer.
+        self._last: tuple[pa.Schema, ArrowWriter] | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._last is None or not batch.schema.equals(self._last[0], check_metadata=True):
+            self.close()
+            self._last = batch.schema, self._ring.arrow_writer(batch.schema)
+        self._last[1].write(batch)
+
+    def close(self) -> None:
+        if self._last is not None:
+            self._last[1].close()
 
 
 class _Pace:

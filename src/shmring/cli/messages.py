@@ -17,7 +17,7 @@ import click
 import shmring
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES
 from shmring.cli.options import Address, Number, json_option, ring_argument, slots_option
-from shmring.cli.output import Lines, Terminated, complain, emit, wants_json
+from shmring.cli.output import Lines, Terminated, complain, emit, noted, wants_json
 from shmring.common.arguments import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
 from shmring.common.extras import need_pyarrow
 from shmring.errors import Damaged, Empty, EndOfStream, Overrun
@@ -59,7 +59,10 @@ def produce(
     with address.open(slots=slots) as ring:
         if branch is not None or not ring.branches():
             ring.subscribe(branch or DEFAULT_BRANCH, start="earliest")
-        with ring.producer("shmring produce") as out:
+        with (
+            ring.producer("shmring produce") as out,
+            noted(lambda: f"the first {messages:,} messages were pushed" if messages else ""),
+        ):
             for run in _runs(lines(sys.stdin.buffer)):
                 if len(run) > 1:
                     out.push_many(run, timeout=timeout)

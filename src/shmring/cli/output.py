@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
@@ -270,10 +270,22 @@ def status_of(error: BaseException) -> int | None:
         except OSError:
             give_up_stdout()
         at = f"{error.filename}: " if error.filename is not None else ""
-        complain(f"{at}{error.strerror}")
+        text = f"{at}{error.strerror}"
     else:
-        complain(_in_options(str(error)) or "out of memory")
+        text = _in_options(str(error)) or "out of memory"
+    complain("; ".join([text, *getattr(error, "__notes__", ())]))
     return 1
+
+
+@contextmanager
+def noted(note: Callable[[], str]) -> Generator[None]:
+    """Add a note to an error that leaves the block, unless the note is empty."""
+    try:
+        yield
+    except Exception as error:
+        if text := note():
+            error.add_note(text)
+        raise
 
 
 @contextmanager
