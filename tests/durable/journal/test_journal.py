@@ -310,6 +310,8 @@ def test_retention_forgets_whole_segments(ring: shmring.Ring, tmp_path: Path, un
         assert first > 0
         with pytest.raises(JournalGap, match=f"begins at sequence {first}"):
             next(replay(tmp_path, from_=1))
+        with pytest.raises(ValueError, match=r"from_ must be from 0 to .*, not -1"):
+            next(replay(tmp_path, from_=-1))
 
 
 def test_a_full_disk_holds_producers_up_and_loses_nothing(

@@ -149,8 +149,10 @@ def test_an_item_of_4_gib_is_refused_before_it_is_touched(queue: Any) -> None:
 
 
 def test_a_negative_number_of_items_is_refused(queue: Any) -> None:
-    with pytest.raises(ValueError, match="negative, as -1 is"):
+    with pytest.raises(ValueError, match=r"max_items must be from 0 to .*, not -1"):
         queue.dequeue_many(-1)
+    with pytest.raises(TypeError, match=r"max_items must be an int, not 1\.5"):
+        queue.dequeue_many(1.5)
     assert queue.dequeue_many(0) == []
 
 

@@ -336,7 +336,7 @@ def _refusal(fd: int, what: str) -> Locked:
     pid = int(fields[0]) if len(fields) == 2 and all(map(bytes.isdigit, fields)) else None
     if pid is not None and process_start(pid) != int(fields[1]):
         pid = None
-    owner = f"process {pid}" if pid is not None else "another process"
+    owner = f"process {pid}" if pid is not None else "this process or another one"
     return Locked(
         f"{what} is open in {owner}; close it there, or wait for it (a queue has timeout=)",
         pid=pid,

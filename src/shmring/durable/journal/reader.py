@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import KIND_END, SLOT_BYTES
-from shmring.common.arguments import ARROW_KINDS, KIND_ARROW_BATCH
+from shmring.common.arguments import ARROW_KINDS, KIND_ARROW_BATCH, integer
 from shmring.common.extras import need_pyarrow, read_schema
 from shmring.durable.base.files import Disk, LockFile, replace_file, set_aside, write_file
 from shmring.durable.base.frames import Frame
@@ -195,6 +195,7 @@ def replay(
         segments; all messages before them were yielded
     Damaged : data that had been on disk is unreadable; all messages before it were yielded
     """
+    integer("from_", from_)
     for segment in _segments(disk or Disk(), path_text(path), from_, allow_gap=allow_gap):
         for record in segment.walk(mapped=True):
             if until is not None and record.first >= until:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shmring.common.arguments import integer
 from shmring.common.closing import Closing
 from shmring.common.forks import renew_locks_in_child
 from shmring.durable.base.files import Buffer
@@ -119,8 +120,7 @@ class Ends(Closing):
         Damaged : the first item does not match its checksum; it stays at the front
         ValueError : `max_items` is negative
         """
-        if max_items < 0:
-            raise ValueError(f"max_items must not be negative, as {max_items} is")
+        integer("max_items", max_items)
         items: list[bytes] = []
         with self._lock:
             self._check_readable()
