@@ -166,10 +166,11 @@ def test_iteration_until_empty_stops_where_there_is_nothing_more(arrow_ring, wri
         assert list(reader) == []
 
 
-def test_iteration_with_a_timeout_raises_empty(arrow_ring):
+@pytest.mark.parametrize("timeout", [0.01, 0.6])
+def test_iteration_with_a_timeout_raises_empty(arrow_ring, timeout):
     with (
-        arrow_ring.arrow_reader("r", timeout=0.01) as reader,
-        pytest.raises(shmring.Empty),
+        arrow_ring.arrow_reader("r", timeout=timeout) as reader,
+        pytest.raises(shmring.Empty, match=f"within {timeout} s"),
     ):
         list(reader)
 
@@ -179,6 +180,13 @@ def test_schema_of_a_ring_without_one_is_that_of_the_first_batch(ring):
         writer.write(numbers(1))
         assert reader.schema == SCHEMA
         assert reader.read(timeout=0) == numbers(1)
+
+
+def test_schema_of_a_ring_without_one_is_known_once_a_batch_was_read(ring):
+    with ring.arrow_reader("r", timeout=0) as reader, ring.arrow_writer(SCHEMA) as writer:
+        writer.write(numbers(1))
+        reader.read(timeout=0)
+        assert reader.schema == SCHEMA
 
 
 # --- foreign and damaged messages ---------------------------------------------------------------

@@ -242,6 +242,8 @@ class ArrowReader(Closing):
         batch = decode_batch(message, schema, ring=self._label, message_id=message_id)
         if self._stored is None:
             self._known = learned(message)
+            if self._schema is None:
+                self._schema = batch.schema
         elif schema is None and not batch.schema.equals(self._stored):
             raise Damaged(
                 f'ring "{self._label}": message {message_id} holds a batch of\n{batch.schema}\nbut '
@@ -260,8 +262,10 @@ class ArrowReader(Closing):
             try:
                 return self._consumer.lease(timeout=left if last else _SLICE)
             except Empty:
-                if last:
+                if last and deadline is None:
                     raise
+            if last:
+                give_up(self._consumer, timeout)  # with the whole time, not that of the last slice
             if timeout is not None:
                 now = time.monotonic()
                 deadline = now + timeout - _SLICE if deadline is None else deadline
