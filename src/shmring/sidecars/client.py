@@ -68,7 +68,8 @@ class SidecarClient(Closing):
     """Sends record batches to a sidecar; answers come back in the order of the batches.
 
     The answers are copies, and the caller may keep them. A request may be worked on more than once
-    if a worker dies.
+    if a worker dies. The last sidecar of a name takes the requests' ring along when it ends: a
+    sidecar that is started later is found by a new client.
 
     Parameters
     ----------
@@ -266,9 +267,10 @@ class SidecarClient(Closing):
             self._dead_since = now
         elif now - self._dead_since > self._connect_timeout:
             raise SidecarUnavailable(
-                f'sidecar "{self.name}" has no living worker and no supervisor, and none came '
-                f"within {self._connect_timeout:g} s (connect_timeout=...); {len(self._waiting)} "
-                f"requests were under way; the log of what started it says why it ended"
+                f'sidecar "{self.name}" has no living worker, nor a supervisor whose workers '
+                f"load, and none came within {self._connect_timeout:g} s (connect_timeout=...); "
+                f"{len(self._waiting)} requests were under way; the log of what started it says "
+                f"why it ended; if it was started again since, a new SidecarClient finds it"
             )
 
     def _open_replies(self) -> None:

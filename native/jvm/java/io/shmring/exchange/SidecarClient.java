@@ -472,9 +472,9 @@ public final class SidecarClient implements Client {
       deadSince = OptionalLong.of(now);
     } else if (now - deadSince.getAsLong() > Timeouts.nanos(timeouts.connectTimeout())) {
       throw new FunctionException(
-          "sidecar \"%s\" has no living worker and no supervisor, and none came within %s s"
-              + " (connect_timeout=...); %d requests were under way; the log of what started it"
-              + " says why it ended",
+          "sidecar \"%s\" has no living worker, nor a supervisor whose workers load, and"
+              + " none came within %s s (connect_timeout=...); %d requests were under way; the log of"
+              + " what started it says why it ended",
           sidecar, Timeouts.text(timeouts.connectTimeout()), waiting.size());
     }
     if (deadSince.isEmpty() && now - lastHeard > Timeouts.nanos(timeouts.timeout())) {
