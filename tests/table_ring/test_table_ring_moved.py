@@ -202,6 +202,8 @@ def test_open_handle_of_a_ring_that_was_dropped_says_so(either: str) -> None:
         ring.push(b"0")
         TableRing.drop(either)
         refused(ring, " ".join(CALLS), RingNotFound, "was dropped since")
+        with TableRing(either, slots=4):
+            refused(ring, "pop pop_many lease", SubscriberDropped, "was made anew: attach again")
 
 
 @pytest.mark.parametrize("how", ["removed", "renamed", "replaced", "its folder renamed"])

@@ -584,8 +584,8 @@ class TableRing(Closing):
             peek = backend.peek("pop", whole=self._searches.due())
         if peek.number is None:
             raise SubscriberDropped(
-                f"subscriber {self.subscriber!r} of table ring {self.name!r} was removed;"
-                " subscribe it again and attach"
+                f"subscriber {self.subscriber!r} of table ring {self.name!r} was removed, or"
+                " the ring was made anew: attach again, or subscribe it first if it is missing"
             )
         peek.check_slot("pop", self.name)
         waiting = peek.push - peek.number
