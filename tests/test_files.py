@@ -32,9 +32,9 @@ def named(name):
 # --- making -----------------------------------------------------------------------------------
 
 
-def test_creation_that_fails_leaves_another_ones_ring(named):
+def test_creation_that_fails_leaves_another_ones_file(named):
     path_of(named).write_bytes(b"")
-    with pytest.raises(shmring.RingExists):
+    with pytest.raises(shmring.NotARing):
         shmring.create(named, slots=1024)
     assert path_of(named).read_bytes() == b""
     with pytest.raises(shmring.NotARing):
