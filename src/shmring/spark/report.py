@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 from contextlib import suppress
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from shmring import __version__
@@ -65,6 +65,9 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
     obstacles: list[str] = []
     told: list[str] = []
     versions = {"shmring": __version__, "spark": spark.version, "python": platform.python_version()}
+    # Import this here: workers' daemons import this file, and importlib.metadata imports csv and
+    # other modules, in whose place a task may bring its own.
+    metadata: Any = import_module("importlib.metadata")
     for package in ("pyarrow", "pandas"):
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
