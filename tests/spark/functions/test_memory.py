@@ -154,6 +154,8 @@ def test_rows_wait_where_their_columns_would_take_too_much_memory(
     if below == "rows":
         frame = frame.repartition(1)  # else Spark makes the text above the function
     if below == "file":
+        # With this on, each batch of the file becomes one request, and its rows always wait.
+        set_option("spark.sql.execution.arrow.pythonUDF.columnarInput.enabled", False)
         frame.write.parquet(f"{tmp_path}/frame")
         frame = spark.read.parquet(f"{tmp_path}/frame")
     if below == "partners":  # one row makes many, without a stop of the code between them
