@@ -23,7 +23,7 @@ from unchanged import ADAPTIVE, WHOLE_STAGE, said
 from unchanged import compare as compare_ways
 
 from shmring.spark import driver
-from shmring.spark.report import LINKS
+from shmring.spark.sparks_code import LINKS
 
 pytestmark = [pytest.mark.java, pytest.mark.spark]
 

@@ -291,6 +291,15 @@ def test_worker_with_another_module_on_its_path_starts_without_imports(
         assert collected(spark, version) == ["0.1 []"]
 
 
+def test_daemon_imports_no_module_in_whose_place_a_task_may_bring_its_own():
+    """A task's csv.py would be ignored if the daemon had imported csv before it looks."""
+    code = "import sys, shmring.spark.daemon; print({'csv', 'email', 'pandas'} & {*sys.modules})"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert run.stdout == "set()\n"
+
+
 class Daemon:
     """Spark's end of a daemon, without an executor."""
 

@@ -26,7 +26,6 @@ from typing import Any
 import pyspark.sql.pandas.conversion as conversion
 
 from shmring.spark import sparks_code
-from shmring.spark.report import LINKS
 
 _CLASS = "io.shmring.spark.driver.DriverCollect"
 _head = struct.Struct(">qiiiqqqq")  # CollectTask.java says what each number is
@@ -195,7 +194,7 @@ def _collects(jvm: Any) -> Callable[[Any], Any]:
     function that always returns None, which leaves each result to Spark.
     """
     with suppress(_protocol.Py4JError):
-        if _gateway.JavaClass(LINKS, jvm._gateway_client).collectsResults():
+        if _gateway.JavaClass(sparks_code.LINKS, jvm._gateway_client).collectsResults():
             return _gateway.JavaClass(_CLASS, jvm._gateway_client).of
     return lambda frame: None
 

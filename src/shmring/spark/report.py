@@ -12,6 +12,7 @@ from shmring import __version__
 from shmring.common.arguments import integer
 from shmring.common.extras import need
 from shmring.errors import ShmringError
+from shmring.spark.sparks_code import LINKS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,6 @@ _OTHERS = {
     "warm_workers": ("spark.shmring.warmWorkers", "on"),
     "driver": ("spark.shmring.driver", "off"),
 }
-LINKS = "io.shmring.spark.LinkCheck"
 _REASONS = "io.shmring.spark.functions.LeftToSpark"
 _PATIENCE_MS = 10_000  # longest wait for the metrics of queries that have ended
 _OVER_RINGS = " over rings"

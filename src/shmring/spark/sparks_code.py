@@ -1,4 +1,4 @@
-"""Handles functions of Spark: digests of their code, and copies that call other functions."""
+"""Handles Spark's code: digests of functions, and copies that call other functions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from itertools import takewhile
 from types import CellType, CodeType, FunctionType
 from typing import Any
+
+LINKS = "io.shmring.spark.LinkCheck"  # the jar's class that looks which members this Spark lacks
 
 
 def digest(*parts: Any, scope: Mapping[str, Any] | None = None) -> str:
