@@ -81,8 +81,8 @@ final class Slots {
    * one message after the other.
    *
    * <p>The thread that runs the callback is the owner until the callback has returned. The field
-   * `owner` needs no lock: each thread only asks whether the owner is the thread itself, and no
-   * other thread sets the field to that thread, or clears it then.
+   * `owner` needs no lock: a thread only asks whether the thread itself is the owner, and no other
+   * thread makes a thread the owner, or ends its ownership.
    */
   abstract static class Place {
     static final VarHandle SHORT = view(short[].class);

@@ -43,8 +43,8 @@ public final class AnswerDecoder {
   private final LongConsumer passedOn;
   private byte[] last = NONE; // the schema of `decoder`, as an IPC message
   private Optional<BatchDecoder> decoder = Optional.empty();
-  // Columns that answers leave out, according to the schema that accept() accepted last; empty if
-  // they leave out none.
+  // Columns that an answer leaves out if it has the schema that was last passed to accept(); empty
+  // if an answer with that schema has all its columns itself.
   private Optional<Unchanged> unchanged = Optional.empty();
 
   /**

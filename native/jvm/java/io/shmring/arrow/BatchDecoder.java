@@ -159,9 +159,8 @@ public final class BatchDecoder {
       return root;
     }
     BatchShape shape = new BatchShape(parts, wanted, body.batch(), body);
-    // Without buffers, run the action now. A block would run it when the last of its buffers is
-    // closed; of a block without buffers, only the garbage collector would notice that it is
-    // unused.
+    // Run whenUnused now if the wanted columns have no buffers. A block runs it when the block's
+    // last buffer is closed; a block without buffers would run it only after a garbage collection.
     if (shape.pieces.isEmpty()) {
       VectorSchemaRoot root = load(pruned, shape, List.of());
       whenUnused.get().run();
@@ -305,7 +304,8 @@ public final class BatchDecoder {
   }
 
   private List<ArrowBuf> copied(Body body, List<Piece> pieces) {
-    // Decompress before memory is taken: a damaged buffer then takes none.
+    // Decompress all buffers before taking memory from the pool: prepare() throws if a buffer is
+    // damaged, and no memory is then taken.
     for (Piece piece : pieces) {
       if (piece.length() > 0) {
         body.prepare(piece.buffer());

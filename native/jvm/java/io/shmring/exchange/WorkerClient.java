@@ -278,8 +278,9 @@ public final class WorkerClient implements Client {
   }
 
   /**
-   * {@inheritDoc} An interrupt does not end the wait: if the task is killed, and its function does
-   * not end by itself, Spark's monitor ends the worker, but only while the task waits for the worker.
+   * {@inheritDoc} An interrupt does not end the wait. If a task is killed and its function does not
+   * return, Spark's monitor ends the worker, which ends the wait. The monitor ends workers only of
+   * tasks that have not completed, so the task has to go on waiting.
    */
   @Override
   public Optional<Answer> next() {
@@ -334,7 +335,10 @@ public final class WorkerClient implements Client {
     return oldest() < unneeded;
   }
 
-  /** Returns the number of the oldest request that waits, or of the next request if none waits. */
+  /**
+   * Returns the number of the oldest request in `waiting`, or the number of the next request if
+   * `waiting` is empty.
+   */
   private long oldest() {
     return number - waiting.size();
   }
@@ -424,8 +428,8 @@ public final class WorkerClient implements Client {
       throw damaged(
           String.format("%d of %d requests are no longer needed", head.number, number));
     }
-    // Take the maximum: when a function has several threads, one thread may report a smaller number
-    // after another thread has read on.
+    // Take the maximum: when a function has several threads, one thread may send a smaller number
+    // after another thread has sent a larger one.
     unneeded = Math.max(unneeded, head.number);
     report(bytes);
     ended |= head.has(END);

@@ -164,8 +164,8 @@ public final class LinkCheck {
   }
 
   /**
-   * Finds a member like the JVM when it links a class. Reflection would load the types of all other
-   * members, too.
+   * Finds a member as the JVM does when it links a class: loads only the types in the member's
+   * descriptor. Reflection would load the types of all other members, too.
    */
   private static void find(Member member, Class<?> owner, ClassLoader loader)
       throws ReflectiveOperationException {

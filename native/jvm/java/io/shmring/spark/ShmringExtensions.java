@@ -64,8 +64,8 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
   /**
    * Refuses plans that read a branch twice, because the two reads would share its messages, and
    * changes of a table's columns, because a table has the columns of its ring. The strategy plans
-   * nothing. It is a strategy only because Spark calls strategies after its optimizer, and after it
-   * has put cached results into the plan.
+   * nothing. It is a strategy only because Spark calls strategies after the optimizer has run and
+   * after cached results were put into the plan.
    */
   static final class PlanCheck extends SparkStrategy {
     @Override

@@ -36,7 +36,7 @@ final class ArrayCells implements RootWriter.Cells {
 
   /**
    * @param column number of the column in the rows
-   * @param room least number of elements to make room for at once
+   * @param room least number of elements that fit before the vector has to grow
    */
   ArrayCells(ListVector vector, int column, int rows, long room) {
     this.vector = vector;

@@ -23,8 +23,8 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 public final class ColumnRows {
   private final StructType types;
-  // Made for the first batch, because making them takes a millisecond, and a task that gives columns
-  // needs none.
+  // Reads binaries as arrays. This projection and `views` are made for the first batch, because
+  // making them takes a millisecond, and a task that gives columns and no rows needs neither.
   private UnsafeProjection arrays;
   // Reads binaries as texts; the same object as `arrays` if there are no binaries.
   private UnsafeProjection views;
@@ -34,8 +34,9 @@ public final class ColumnRows {
   }
 
   /**
-   * Returns a projection that reads columns without nulls without a test, as Spark's own nodes do: a
-   * null there is an error. UnsafeProjection.create(StructType) takes all columns for nullable.
+   * Returns a projection that does not look for nulls in columns whose type allows none, as in
+   * Spark's own nodes: a null in such a column is an error. A projection that
+   * UnsafeProjection.create(StructType) makes looks for nulls in every column.
    */
   private static UnsafeProjection projection(StructType types) {
     StructField[] fields = types.fields();

@@ -29,7 +29,7 @@ abstract class FlatCells implements RootWriter.Cells {
 
   /**
    * @param column number of the column in the rows
-   * @param room least number of bytes of texts or binaries to make room for at once
+   * @param room least number of bytes of texts or binaries that fit before the vector has to grow
    */
   static FlatCells of(FieldVector vector, int column, int rows, long room) {
     FlatCells cells =
@@ -83,9 +83,9 @@ abstract class FlatCells implements RootWriter.Cells {
   }
 
   /**
-   * Copies the numbers in some rows of a source column.
+   * Copies the numeric values in some rows of a source column.
    *
-   * @param rows numbers of the rows, in ascending order; a number may occur several times
+   * @param rows indices of the rows, in ascending order; an index may occur several times
    */
   final void copy(ColumnVector source, int[] rows, int count, int at) {
     if (isRun(rows, count)) {
@@ -191,7 +191,7 @@ abstract class FlatCells implements RootWriter.Cells {
 
   abstract void put(ColumnVector source, int from, int count, int at, boolean nulls);
 
-  /** Writes the numbers in some rows of a source column. (The caller writes texts one by one.) */
+  /** Writes numeric values of some rows of a source column. (Callers write texts one by one.) */
   void put(ColumnVector source, int[] rows, int count, int at, boolean nulls) {
     throw new UnsupportedOperationException();
   }
@@ -312,8 +312,8 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     /**
-     * Returns whether rows of a column may be read at once although some are null: the column then
-     * has memory for each null too, with an arbitrary value.
+     * Returns whether consecutive rows of a column may be read in one go even if some are null: the
+     * column then has memory for each null too, with an arbitrary value.
      */
     private static boolean isReadAtOnce(ColumnVector source) {
       return source instanceof WritableColumnVector || source instanceof FlatColumn;

@@ -127,8 +127,8 @@ public final class FlatColumn extends ArrowColumnVector {
   }
 
   /**
-   * Returns the distance in bytes from values() to the text or binary of a row. For the number of
-   * rows, returns where the last value ends.
+   * Returns the distance in bytes from values() to the text or binary of a row. If `row` is the
+   * number of rows, returns the distance from values() to the end of the last value.
    */
   int offset(int row) {
     return Platform.getInt(null, offsets + (long) row * Integer.BYTES);

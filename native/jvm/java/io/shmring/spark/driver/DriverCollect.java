@@ -77,7 +77,7 @@ public final class DriverCollect {
 
   /**
    * Tag on a stage of generated code that Spark has planned. The tag's value holds the stage that
-   * {@link #generated} made of Spark's.
+   * {@link #generated} made from Spark's stage.
    */
   private static final TreeNodeTag<Generated> GENERATED = new TreeNodeTag<>("io.shmring.generated");
 

@@ -75,7 +75,10 @@ record AggregatePlan(Aggregate plan) implements FunctionPlan {
     return new PythonAggregates(parts()._1(), parts()._2(), artifacts);
   }
 
-  /** Computes the results above the node, from its keys and aggregates. */
+  /**
+   * {@inheritDoc} A node computes the aggregates, and a projection above the node computes the
+   * results from the keys and the aggregates.
+   */
   @Override
   public SparkPlan overRings(Option<String> artifacts, Function<LogicalPlan, SparkPlan> later) {
     return new ProjectExec(

@@ -102,7 +102,8 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
       List<NamedExpression> columns = CollectionConverters.asJava(project.projectList());
       Arrays.setAll(numbers, i -> numberOf(columns.get(i), places, below));
     } else {
-      // A filter gives the child's columns, a join those of the left side before those of the right.
+      // A filter's columns are its child's columns. A join's columns are all columns of its left
+      // child, then all columns of its right child.
       int first = place == 0 ? 0 : node.children().head().output().size();
       System.arraycopy(below, 0, numbers, first, below.length);
     }
@@ -194,8 +195,8 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
     return rows.execute();
   }
 
-  // --- generated code: made here if a sink copies columns, else by the inner ColumnarToRow. The
-  // --- inner node therefore gets the parent that Spark sets for this node.
+  // --- generated code: made by this class if a RowSink copies columns, else by Spark's
+  // --- ColumnarToRow in `rows`. So `rows` gets the parent that Spark sets for this node.
 
   @Override
   public CodegenSupport parent() {

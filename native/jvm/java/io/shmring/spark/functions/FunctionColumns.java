@@ -77,7 +77,8 @@ public final class FunctionColumns extends ColumnarRule {
 
   /**
    * Whether a column of the node is a binary. Spark's generated code makes rows with binaries no
-   * faster: it copies each binary into an array first, and then from the array into the row.
+   * faster than the node itself does: the generated code copies each binary into an array first,
+   * and then from the array into the row.
    */
   private static boolean hasBinary(SparkPlan node) {
     return Arrays.stream(node.schema().fields())

@@ -88,9 +88,9 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   @Override
   public String doProduce(CodegenContext context) {
     String columns = context.addReferenceObj("copied", copied(), "int[]");
-    // Make one RowSink, even if the child's code gives rows at several places. The variable has a
-    // fixed name, which need not be kept in this node: several threads may generate the code of one
-    // node at a time.
+    // Make one RowSink, even if the child's code gives rows at several places. The RowSink's
+    // variable has a fixed name. This node could not keep another name for each generated code,
+    // because several threads may generate the node's code at a time.
     context.addMutableState(
         SINK_CLASS,
         SINK,

@@ -107,7 +107,7 @@ final class UdfSteps {
     return planned;
   }
 
-  /** Returns the plan, with only the columns that the UDFs above the plan or the output need. */
+  /** Returns the plan with only the columns that are wanted or that UDFs above the plan take. */
   private static SparkPlan pruned(SparkPlan plan, List<List<Step>> above, List<Attribute> wanted) {
     List<Expression> taking = new ArrayList<>(wanted);
     above.forEach(level -> level.forEach(step -> taking.addAll(step.arguments)));

@@ -116,7 +116,7 @@ public final class RingNames {
     return names;
   }
 
-  /** Returns whether a ring's file is on this host. Attaching reports other errors. */
+  /** Returns whether a ring's file is on this host, even if the file cannot be attached to. */
   public static boolean isHere(String name) {
     return Files.exists(Ring.path(name));
   }

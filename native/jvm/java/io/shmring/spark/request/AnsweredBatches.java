@@ -194,9 +194,9 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /**
-   * Gives this thread's record of the current file back the value that it had before the child
-   * read, and keeps the child's value for the child's next read. The operators above the function
-   * read the record by `input_file_name`, but the child changes it.
+   * Restores this thread's record of the current file to its value before the child read, because
+   * `input_file_name` in operators above the function reads the record. Keeps the value that the
+   * child has set, for the child's next read.
    *
    * @param above the record's value before the child read
    */

@@ -162,7 +162,7 @@ final class Clients {
         String folder = SparkEnv.get().blockManager().diskBlockManager().localDirs()[0].toString();
         try {
           rings = WorkerRings.make(bytes, Path.of(folder));
-        // LinkageError: the library cannot be written to a file, or cannot be loaded from it.
+        // LinkageError: shmring's native library cannot be copied out of the jar or loaded.
         } catch (RingException | LinkageError error) {
           withoutRings(error.getMessage());
           return Optional.empty();

@@ -69,9 +69,9 @@ public record CollectTask<T>(
   private static final long PAGE = 64 * 1024;
 
   /**
-   * A number above the attempts that a task has in one attempt of its stage. The stage attempt's
-   * number is multiplied by it before the task attempt's number is added, so that each attempt has
-   * its own number, and its own part of a file.
+   * More than the number of a task's attempts in one attempt of its stage. The product of ATTEMPTS
+   * and the stage attempt's number, plus the task attempt's number, differs for all attempts of a
+   * task, so that each attempt has its own part of a file.
    */
   private static final long ATTEMPTS = 256;
 

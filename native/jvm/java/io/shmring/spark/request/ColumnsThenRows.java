@@ -53,8 +53,9 @@ public final class ColumnsThenRows extends UdfAnswers {
   }
 
   /**
-   * Returns `rows` if the input rows of the oldest request wait in Spark's queue, or empty if its
-   * input columns stay in vectors. If no request is under way, answers for the next request.
+   * Returns `rows` if the input rows of the oldest request under way wait in Spark's queue. Returns
+   * empty if that request's input columns stay in vectors. If no request is under way, the next
+   * request decides.
    */
   private Optional<OverRows> now() {
     return rows.filter(each -> !isUnderWay());

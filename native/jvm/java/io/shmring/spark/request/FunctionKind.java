@@ -118,7 +118,10 @@ public enum FunctionKind {
     ANSWERS_EACH_BATCH,
     /** The function takes an iterator of all batches, and gives as many rows as the batches have. */
     ITERATOR,
-    /** One request may have several groups: Spark joins a group's batches before the call. */
+    /**
+     * One request may have several groups. The function cannot notice this, because Spark joins all
+     * batches of a group before it calls the function.
+     */
     JOINS_GROUPS,
     /** Answers have one struct column, whose fields are the result's columns. */
     GIVES_STRUCT,

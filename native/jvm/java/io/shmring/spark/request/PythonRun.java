@@ -144,7 +144,8 @@ final class PythonRun implements WorkerClient.Control {
    * makes its first batch. The started worker waits in Spark's pool for a task. While the daemon
    * starts, Spark blocks every task that asks for a worker, even a task that is killed meanwhile.
    *
-   * @return the environment's first start; ask for no worker of the environment before its end
+   * @return the first start of a worker in the function's environment; do not ask for a worker of
+   *     this environment before the start is over
    */
   Start prepare() {
     Runner starter = new Starter();
@@ -298,8 +299,8 @@ final class PythonRun implements WorkerClient.Control {
 
     /**
      * Ends the worker of a killed task if the function computes for longer than Spark allows.
-     * Spark's own monitor leaves the worker of a completed task alone, and a killed task over rings
-     * completes without waiting for the function.
+     * Spark's own monitor ends workers only of tasks that have not completed, and a killed task
+     * over rings may complete while its function still computes.
      */
     void endIfKilled() {
       if (worker == null || isAtEnd || !context.isInterrupted()) {
@@ -327,7 +328,10 @@ final class PythonRun implements WorkerClient.Control {
               worker);
     }
 
-    /** Warns of a worker whose socket is silent for the session's idle timeout, or ends it. */
+    /**
+     * Logs a warning if the worker's socket is silent for the session's idle timeout. If
+     * killOnIdleTimeout is set, also ends the worker and throws Spark's error.
+     */
     @SuppressWarnings("unchecked") // the generic type lets a checked exception go undeclared
     <E extends Exception> void endIfIdle(long nanos) throws E {
       long most = idleTimeoutSeconds();

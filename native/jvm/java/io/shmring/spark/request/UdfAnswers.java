@@ -28,7 +28,8 @@ public abstract class UdfAnswers implements AnswerHandler {
   private final NullCheck nulls;
   private final boolean lags;
   private final boolean isOfSidecar;
-  // Vectors of unanswered requests, oldest first; empty if results may lag.
+  // Vectors of unanswered requests, oldest first. Always empty if `lags` is set, because the
+  // results of a request's rows may then come with the answer to a later request.
   private final ArrayDeque<Vectors> due = new ArrayDeque<>();
   private int answered; // number of answered rows of the oldest request
   private boolean hasForbiddenNulls; // whether the last piece has nulls where its type has none
@@ -57,8 +58,8 @@ public abstract class UdfAnswers implements AnswerHandler {
   }
 
   /**
-   * Returns true if a request was sent and its answer has not ended. Always false if results may
-   * lag, because requests are not recorded then.
+   * Returns true if a request was sent and its answer has not ended. Always false if `lags` is set,
+   * because requests are not recorded then.
    */
   final boolean isUnderWay() {
     return !due.isEmpty();

@@ -24,7 +24,8 @@ final class VectorMemory extends MemoryConsumer implements AutoCloseable {
   }
 
   /**
-   * Returns whether the task gets memory for its vectors.
+   * Gives back memory that the vectors no longer use, or asks Spark for the memory that they lack.
+   * Returns whether the task now has memory for all its vectors.
    *
    * @param bytes bytes of the vectors now
    * @param most most bytes that the task may ask for
@@ -40,7 +41,7 @@ final class VectorMemory extends MemoryConsumer implements AutoCloseable {
     return got >= wanted;
   }
 
-  /** Returns the error that says which memory was asked for last, and not given. */
+  /** Returns the error for the bytes that {@link #holds} asked for last and did not get. */
   SparkOutOfMemoryError refused() {
     taskMemoryManager.showMemoryUsage();
     return new SparkOutOfMemoryError(

@@ -30,7 +30,8 @@ public final class WorkerMetrics {
     if (worker.isDefined()) {
       long pid = pid(worker.get());
       BUSY.put(pid, context);
-      // Remove only this task's entry: the worker may have got its next task before this one ended.
+      // Remove the worker from BUSY only if BUSY has this task for it: the worker may have got its
+      // next task before this task ended.
       context.addTaskCompletionListener((TaskCompletionListener) ended -> BUSY.remove(pid, context));
     }
   }

@@ -65,8 +65,8 @@ final class RingOffset extends Offset {
   }
 
   /**
-   * Returns the position in a ring. The ring's name may have been written otherwise when the query
-   * last started.
+   * Returns the position in a ring. Finds the position by the ring's uuid or path if the offset has
+   * the ring under another form of its name, which the user wrote when the query last started.
    */
   Optional<Position> position(String ring) {
     return Optional.ofNullable(positions.get(ring))

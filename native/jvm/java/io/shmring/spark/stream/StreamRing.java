@@ -144,8 +144,8 @@ final class StreamRing implements AutoCloseable {
   }
 
   /**
-   * Makes a branch for the time of one measurement: messages that the stream's branch may lose
-   * meanwhile, because it drops the oldest, stay in the ring.
+   * Makes a branch that keeps messages in the ring while this object counts or measures them. The
+   * stream's own branch may lose these messages meanwhile, because it drops its oldest messages.
    */
   private Consumer own(long from) {
     return RingReader.ownBranch(ring, BranchOptions.at(from), WHO);
