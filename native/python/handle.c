@@ -255,8 +255,8 @@ int handle_wait(struct handle *handle, wait_function *wait, uint64_t wanted, int
 }
 
 /* Decides how to go on after a wait of the core returned `status`. If the handle was closed during the wait,
- * returns RETRY_AGAIN whatever the status is: the caller checks for that, and raises Closed. The core's text about
- * the status could not be used, because closing may have written over it. */
+ * returns RETRY_AGAIN for any status: the caller then finds the handle closed, and raises Closed. An error of the
+ * core is not raised then, because closing the handle may have overwritten the core's text about the error. */
 enum retry handle_waited(struct handle *handle, int status)
 {
 	if (handle->closed)

@@ -40,9 +40,9 @@ struct handle {
 	struct handle **link; /* address of the pointer to this handle in its list; NULL: in no list */
 	int (*finish)(struct handle *); /* closes the core's handle; returns a status */
 	void (*interrupt)(struct handle *); /* ends the waits in the core's handle; NULL: nothing waits in it */
-	size_t pins; /* 1 until closed; 1 for each call without the GIL, handle above and exported buffer */
+	size_t pins; /* 1 until closed, plus 1 for each call without the GIL, handle above and exported buffer */
 	size_t awaited; /* pins of threads in wait_any(), which wait for several handles */
-	pid_t awaited_in; /* process of the last such thread: a forked child does not have the threads */
+	pid_t awaited_in; /* process of the last thread in `awaited`: a forked child has none of these threads */
 	bool closed;
 	/* The next three fields are for tasks of an event loop, see wait.c. */
 	uint8_t misses; /* polls in a row that found nothing before a wait; at most MOST_MISSES */
@@ -72,7 +72,7 @@ struct ring {
 struct iterator {
 	PyObject ob_base;
 	PyObject *over;
-	uint64_t number; /* loop over a consumer: its `ends` when the loop began; over a batch: the next message */
+	uint64_t number; /* consumer: its `ends` when the loop began; batch: index of the next message */
 };
 
 /* State of a call that tries again: its timeout, and the times when it gives up. */

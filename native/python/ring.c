@@ -310,8 +310,8 @@ struct room {
 	Py_ssize_t nbytes;
 };
 
-/* Returns a description of the branch, seat or slot with number `index`. Returns NULL without an exception if it
- * is not in use, and NULL with an exception after an error. */
+/* Returns a description of the branch, seat or slot with number `index`. Returns NULL without an exception if this
+ * branch, seat or slot is not in use, and NULL with an exception after an error. */
 typedef PyObject *item_function(struct ring *ring, uint64_t index, const struct room *room);
 
 static PyObject *list_of(struct ring *ring, uint64_t first, uint64_t end, item_function *item_at,
@@ -403,7 +403,7 @@ static PyObject *row_at(struct ring *ring, uint64_t index, const struct room *ro
 	int status = shmring_table_row(ring->core, index, &row, room->bytes, (size_t)room->nbytes);
 
 	if (status == SHMRING_E_DAMAGED || (status == SHMRING_OK && !row.filled))
-		return NULL; /* leave out slots without a message, and damaged rows: the others are worth seeing */
+		return NULL; /* leave out this row: it has no message, or is damaged */
 	if (status)
 		return raise_status(ring, status);
 	return Py_BuildValue("(KKKIIiy#)", (unsigned long long)row.slot, (unsigned long long)row.message_id,

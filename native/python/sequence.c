@@ -250,8 +250,8 @@ PyObject *consumer_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, which has one "
 		    "consumer at a time",
 		    self->branch, ring_of(&self->handle)->label);
-	/* If the message that next() took last has several slots, return the sequence after its first slot: a
-	 * program that reads slot by slot must not take the other slots for messages of their own. */
+	/* If the message that next() took last has several slots, return the sequence of its second slot, so that
+	 * the program reads only the first slot: the other slots are no messages of their own. */
 	if (self->taken_count) {
 		const struct taken *last = &self->taken[self->taken_count - 1];
 

@@ -78,8 +78,8 @@ static bool pin(struct handle *handle)
 	return true;
 }
 
-/* Returns true if entry `i` is a consumer that was told of an end of the stream after the caller read ends_of() of
- * the consumer. For a consumer, the field `slots` of the entry holds this number of ends. */
+/* Returns true if entry `i` is a consumer to which the core has reported an end of the stream since the caller of
+ * wait_any() read ends_of(consumer). The entry's field `slots` has the number that ends_of() returned. */
 static bool has_ended(const struct list *list, uint32_t i)
 {
 	return list->waits[i].consumer && ((struct consumer *)list->handles[i])->ends != list->waits[i].slots;

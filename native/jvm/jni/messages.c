@@ -276,7 +276,8 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 		taken->read = lease.end;
 	else if (count == 0)
 		taken->read = at > lease.first ? at : lease.end;
-	/* Release slots that all look aborted: a stray write has damaged the messages after the take. */
+	/* If all slots look aborted, a stray write has damaged the messages since they were taken. Release the
+	 * slots, because no message is left to deliver. */
 	if (count == 0 && status == SHMRING_UNAVAILABLE) {
 		(void)shmring_release(from_handle(consumer), lease.first, lease.end);
 		return status;

@@ -20,8 +20,8 @@ static void throw_io(JNIEnv *env, const char *message)
 		(*env)->ThrowNew(env, class, message);
 }
 
-/* Throws if another user can have made the file, or if more users may write it than `mode`, the ring's mode, lets
- * write. */
+/* Throws if another user can have made the file, or if the file's mode lets more users write than `mode`, which is
+ * the ring's mode. */
 static bool is_own(JNIEnv *env, int fd, mode_t mode, struct stat *st)
 {
 	char text[128];
@@ -96,8 +96,9 @@ NATIVE(jbyteArray, readOwn, jbyteArray path, jint mode, jint most)
 }
 
 /* Writes `content` at the beginning of a file of this user, and sets the file's mode. Makes the file if there is
- * none. A failed write may leave a part of the content in a file that had to grow, for example in a new one: such
- * a file is removed. A file that was long enough before the call stays: overwriting needs no disk space. */
+ * none. If the write fails on a file that was shorter than `content`, for example on a new file, the call removes
+ * the file, which may have only a part of the content. A file that was long enough before the call stays, because
+ * overwriting needs no disk space. */
 NATIVE(void, writeOwn, jbyteArray path, jint mode, jbyteArray content)
 {
 	jsize length = (*env)->GetArrayLength(env, content);

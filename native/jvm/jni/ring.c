@@ -274,8 +274,9 @@ NATIVE(jbyteArray, participant, jlong ring, jint index, jlongArray result)
 	return text_bytes(env, seat.name);
 }
 
-/* Stores in `result`: the number of the slot of a sequence, how many branches still have to release the message in
- * the slot, and whether a message begins at exactly this sequence (1) or only in another lap or not at all (0). */
+/* Stores in `result`: the number of the slot of a sequence; how many branches still have to release the message in
+ * the slot; and 1 if a message begins at exactly this sequence, else 0. The slot may still have a message of
+ * another lap, which begins at another sequence. */
 NATIVE(void, row, jlong handle, jlong sequence, jlongArray result)
 {
 	const shmring *ring = from_handle(handle);

@@ -378,7 +378,10 @@ def known(schema: pa.Schema, heads: dict[int, bytes]) -> Known | None:
 
 
 def learned(stream: pa.Buffer) -> Known | None:
-    """Prepare the schema at a stream's beginning, in a copy that its producer cannot change."""
+    """Prepare the binding to map messages of the schema with which an IPC stream begins.
+
+    The schema is copied first, because producers could change the message while it is read.
+    """
     return _learned(bytes(memoryview(stream)[: metadata_bytes(stream)]))
 
 

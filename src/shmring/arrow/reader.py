@@ -265,7 +265,7 @@ class ArrowReader(Closing):
                 if last and deadline is None:
                     raise
             if last:
-                give_up(self._consumer, timeout)  # with the whole time, not that of the last slice
+                give_up(self._consumer, timeout)  # the error names the whole timeout
             if timeout is not None:
                 now = time.monotonic()
                 deadline = now + timeout - _SLICE if deadline is None else deadline

@@ -211,7 +211,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 def take_signals() -> None:
     """Let SIGTERM and SIGHUP unwind the stack, so that handles and files are closed."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # keep a signal ignored, as under nohup
+        if signal.getsignal(number) == signal.SIG_DFL:  # leave SIGHUP ignored under nohup
             signal.signal(number, _terminate)
 
 

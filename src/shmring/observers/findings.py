@@ -130,7 +130,7 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         for branch in ring.seen.stats["branches"]:
             yield from _of_branch(_Branch(ring.name, branch, ring.seen, before, age))
     yield from _crowded(ring.name, ring.seen)
-    # Come last: the command removes what the commands above would keep.
+    # Yield this finding last: its command removes the ring, which the commands above keep.
     if sidecar is None and not participants:
         words = f"nobody is attached to it{_would_go(ring.seen)}"
         yield Finding(1, "unused", ring.name, None, words, f"shmring unlink {name}")
@@ -329,7 +329,8 @@ def _no_consumer(branch: _Branch) -> Finding | None:
         f"Start its reader, or let the command drop the branch: the {branch.record['waiting']:,} "
         f"messages that wait for it would go with it"
     )
-    dashes = "-- " if branch.name.startswith("-") else ""  # the name is no option
+    # After "--" the command does not take a branch's name that begins with "-" for an option.
+    dashes = "-- " if branch.name.startswith("-") else ""
     command = f"{branch.command('drop-branch')} {dashes}{shlex.quote(branch.name)}"
     return branch.finding("no-consumer", words, command)
 

@@ -41,7 +41,7 @@ _READ, _WRITE = 0o444, 0o222  # mode bits to read and to write, for owner, group
 
 # CHANGE: edit this for a new error
 def is_full(error: OSError) -> bool:
-    """Return whether the write may succeed once there is more space, or a higher limit."""
+    """Return whether a write failed because the disk is full, or a limit on size was reached."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -212,7 +212,7 @@ class File:
             raise
 
     def sync(self) -> None:
-        """Return when the contents and the size are on disk."""
+        """Wait until the file's contents and size are on disk."""
         os.fdatasync(self._fd)
 
     def stat(self) -> os.stat_result:
@@ -316,7 +316,8 @@ class LockFile(File):
         """Let the next owner in; a second call does nothing."""
         if self._fd >= 0:
             _record(self._fd, b"")
-            # Unlock explicitly: a child that was forked just now may still have its copy open.
+            # Unlock explicitly: a child that was forked just now may still have its copy of the
+            # descriptor open, so closing this descriptor would not release the lock.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
             self.close()
 
@@ -447,7 +448,7 @@ class Disk:
         return disk.f_bavail * disk.f_frsize if disk.f_blocks else sys.maxsize
 
     def sync_directory(self, path: str) -> None:
-        """Return when the names in this directory are on disk."""
+        """Wait until the names in this directory are on disk."""
         with _in_words(path):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -489,7 +490,7 @@ class SyncedAhead(ABC):
         """Sync the file."""
 
     def sync(self) -> None:
-        """Return when everything written so far is on disk."""
+        """Wait until everything written so far is on disk."""
         with self._sync_lock:
             try:
                 if self._sync_error is None:
@@ -512,7 +513,7 @@ class SyncedAhead(ABC):
 
 
 def set_aside(disk: Disk, path: str, *, copy: bool = False) -> None:
-    """Rename a file to ``*.broken``, or copy it there with ``copy``; return when it is durable."""
+    """Rename a file to ``*.broken``, or copy it there with ``copy``; make the new name durable."""
     directory, name = os.path.split(path)
     taken = disk.names(directory)
     number, broken = 1, f"{name}.broken"

@@ -6,7 +6,8 @@ Every number is little-endian.  A file begins with a header, and frames follow::
      0  8  magic of the format                 0  4  b"\\xabSF\\x01"
      8  4  CRC32C of bytes 12 to 64 and of     4  4  CRC32C of the frame's offset in the file
            what belongs to the header                (8 bytes), of bytes 8 to 64 and of the
-    12  4  version of the format                     table, begun with the file header's
+    12  4  version of the format                     table; start value: the file header's
+                                                     CRC
     16  4  bytes behind the header that        8  8  number of the first thing in the frame
            belong to it                       16  8  number behind the last
     20  4  zero                               24  8  everything below this number was on disk

@@ -85,8 +85,8 @@ class Journal(Closing):
     Parameters
     ----------
     path : directory of the journal; made if missing, owned by one process at a time
-    segment_bytes : size in bytes at which a new file is begun; an eighth of the space that is free
-        or that the journal has, if that is less
+    segment_bytes : size in bytes at which a new file is begun, or 1/8 of the space that the journal
+        has and can get, if this is less
     retention : which segments may be forgotten; None keeps all segments
     allow_gap : continue even if messages are lost: between the journal's end and the ring's oldest
         message, between two segments, or before a new directory's first message
@@ -251,7 +251,7 @@ class Journal(Closing):
         return self._inp.lease_many(slots, timeout=timeout)
 
     def _gather(self) -> None:
-        """Write the messages in the ring; sync and release them, here or in another thread."""
+        """Write the ring's messages to the log; sync and release them in this or another thread."""
         taken: list[Batch] = []
         some, nbytes = False, 0
         most = self._most()
@@ -300,7 +300,7 @@ class Journal(Closing):
             self._sync_error = error
 
     def _await_sync(self) -> None:
-        """Return when no sync is under way; raise its error."""
+        """Wait for the sync in the other thread, if there is one; raise the sync's error."""
         if self._sync_thread is not None:
             self._sync_thread.join()
             self._sync_thread = None

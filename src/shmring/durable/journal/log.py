@@ -244,9 +244,9 @@ class _Clock:
         return self.start + time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._began
 
     def jumped(self) -> int:
-        """Return how far the wall clock has jumped since the last jump returned, in nanoseconds.
+        """Return how far the wall clock has jumped, in nanoseconds; 0 if less than 10 s.
 
-        Return 0 while the jump is less than 10 s. Small changes add up until then.
+        A jump is returned once. Smaller changes add up until they are a jump of 10 s.
         """
         passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._began
         jump = time.time_ns() - self._wall - passed

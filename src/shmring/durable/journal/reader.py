@@ -121,8 +121,8 @@ def _segments(
     ------
     RingNotFound : there is no journal
     NotARing : `path` is a file
-    JournalGap : the journal begins later, lacks messages between two segments, or deletes old
-        segments faster than the caller reads
+    JournalGap : the journal begins after the sequence, lacks messages between two segments, or
+        deletes old segments faster than the caller reads
     Damaged : a segment overlaps another segment, was renamed, or has an unreadable header
     """
     reached = from_
@@ -350,8 +350,8 @@ def restore(
 
     Raises
     ------
-    Locked : a journal is writing to the directory; the new ring would use the sequences of the
-        journal's next messages a second time
+    Locked : a journal is writing to the directory: it would give its next messages the same
+        sequences as the new ring gives to other messages
     the errors of :func:`verify` and :func:`shmring.create`
     """
     from shmring.ring import create

@@ -171,7 +171,7 @@ class DataFiles:
         return [file for file in self._files.values() if file.exists]
 
     def sync(self, files: Iterable[DataFile]) -> None:
-        """Return when these files, and the names of all files, are on disk."""
+        """Wait until these files, and the names of all files, are on disk."""
         for file in sorted(files, key=lambda file: file.number):
             file.sync()
             self._note_open(file)

@@ -176,7 +176,7 @@ class PersistentQueue(Closing):
         return self._log.unsynced
 
     def sync(self) -> None:
-        """Return when every flush so far is on disk; useful only with delayed durability."""
+        """Wait until every flush so far is on disk; useful only with delayed durability."""
         self.check()
         with self._commit_lock:
             self._sync_files()
@@ -515,7 +515,7 @@ class PersistentQueue(Closing):
                 self.files.release(span.run.source, len(span))
 
     def _sync_files(self, *, closing: bool = False) -> None:
-        """Return when every transaction is on disk."""
+        """Wait until every transaction is on disk."""
         if self._failure is not None or not self._delayed:
             return
         try:

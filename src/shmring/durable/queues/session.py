@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 # written to a file before the flush, which then only has to commit them.
 BUFFER_BYTES = 1 << 20
 # Maximum bytes of items that a flush writes into the log, inside its transaction: one sync of the
-# log then makes both durable. Larger items go into a data file, which needs a sync of its own.
+# log then makes the transaction and the items durable. More bytes go into a data file, which needs
+# a sync of its own.
 _INLINE_BYTES = 32 << 10
 
 
@@ -56,7 +57,7 @@ class Ends(Closing):
         self._lock.release()
 
     def _in_a_call_at_fork(self) -> None:
-        """Note that a thread of the parent was in a call, which never ends in this child."""
+        """React in a forked child to a call of a parent's thread, which never ends in the child."""
 
     @abstractmethod
     def _write_early(self) -> None:
@@ -164,7 +165,7 @@ class Transaction:
         self.wake()
 
     def wait(self) -> None:
-        """Return when the transaction is committed, or when its thread has to commit a group."""
+        """Wait until the transaction is committed, or until its thread has to commit a group."""
         if not self.done:
             self._turn.acquire()
 
@@ -195,7 +196,7 @@ class GroupCommit:
         self._leader: Transaction | None = None
 
     def commit(self, wanted: Transaction) -> None:
-        """Return when these changes are committed, or raise their error."""
+        """Wait until these changes are committed, or raise their error."""
         try:
             with self._lock:
                 self._waiting.append(wanted)
@@ -299,7 +300,7 @@ class Session(Ends):
         return self._queue.take_some(items, most, self._taken)
 
     def flush(self) -> None:
-        """Commit: return when all changes of this session are on disk (if delayed: at once).
+        """Commit all changes of this session; wait until they are on disk unless delayed.
 
         Raises
         ------

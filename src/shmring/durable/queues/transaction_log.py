@@ -300,7 +300,7 @@ class TransactionLog:
                 self._extend(self.end + self.reserve + _CHUNK)
 
     def sync(self) -> None:
-        """Return when every transaction so far is on disk."""
+        """Wait until every transaction so far is on disk."""
         self.file.sync()
         self.synced = self.next_number - 1
 
