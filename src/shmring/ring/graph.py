@@ -49,7 +49,7 @@ class Node(ABC):
 
     @abstractmethod
     def unfollow(self, upstream: list[str]) -> None:
-        """Stop waiting for these branches."""
+        """Stop following the branches that `upstream` names."""
 
     @abstractmethod
     def ends(self) -> list[str]:
@@ -136,8 +136,8 @@ class Sequence(Closing, Node):
 
         Each slot of the batch is a message of its own (or free, for a producer). The batch ends
         before anything that only next() handles: an aborted claim, a claim whose owner died, an end
-        marker, the rest of a message of several slots, a message that a branch in `after` has not
-        released.
+        marker, the rest of a message of several slots, or a message that a branch in `after` has
+        not released.
 
         Raises
         ------

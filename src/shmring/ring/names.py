@@ -39,7 +39,8 @@ REPLIES = "reply."  # prefix, before a sidecar's name, of the rings with the sid
 # and the seats of the most participants that a ring may have, 248 (see docs/layout.md).
 RING_OVERHEAD = 344 * 1024
 PARKED = "parked."  # prefix, before a sidecar's name, of rings with requests moved out of its ring
-WORKERS = "worker."  # prefix of the rings of Spark's Python workers, while they have names
+# Prefix of the rings of Spark's Python workers. A ring has a name until its worker attaches.
+WORKERS = "worker."
 REQUESTS = "sidecar."  # prefix, before a sidecar's name, of the ring with the sidecar's requests
 
 Path = str | os.PathLike[str]
@@ -262,7 +263,7 @@ def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False)
         _discard(left)
     for draft in filter(_DRAFT.fullmatch, _listed(folder)):
         draft = os.path.join(folder, draft)
-        with suppress(ShmringError):  # keep a draft from which a process is still making a ring
+        with suppress(ShmringError):  # keep an unfinished ring that a process is still making
             if _shmring.reapable(draft) if dry_run else _shmring.reap(draft):
                 left.append(draft)
     return left

@@ -230,7 +230,10 @@ class Heartbeat:
             self.beat()
 
     def beat(self) -> None:
-        """Send signs of life and check clients, if due; RingNotFound if all clients are gone."""
+        """Send signs of life and check clients, if it is time.
+
+        Raises RingNotFound if all clients are gone.
+        """
         now = time.monotonic()
         if now - self._said > INTERVAL:
             for request in self._waiting:

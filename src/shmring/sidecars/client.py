@@ -68,8 +68,8 @@ class SidecarClient(Closing):
     """Sends record batches to a sidecar; answers come back in the order of the batches.
 
     The answers are copies, and the caller may keep them. A request may be worked on more than once
-    if a worker dies. The last sidecar of a name takes the requests' ring along when it ends: a
-    sidecar that is started later is found by a new client.
+    if a worker dies. When the last sidecar of a name ends, it removes the request ring: an
+    open client does not find a sidecar that is started later, but a new client does.
 
     Parameters
     ----------
@@ -294,5 +294,6 @@ class SidecarClient(Closing):
         self._waiting.clear()
         self._close_replies()
         self._requests.close()
-        if self._dead_since is not None:  # remove a dead sidecar's ring: the sidecar no longer can
+        if self._dead_since is not None:
+            # Remove the request ring of a dead sidecar, which cannot remove the ring itself.
             shmring.gc(request_ring_name(self.name))

@@ -34,7 +34,7 @@ _PART = 4  # a request moves if it and later ones occupy more than 1/_PART of th
 _LEAST = 1024  # fewest slots of any ring, and so of the ring that a request moves into
 _ALIGNMENT = 64  # bytes to which an Arrow body is aligned
 _PARTICIPANTS = 16  # seats of the ring that a request moves into: so many workers can attach
-_ADOPTION = 0.05  # seconds that a worker waits until it gets a dead worker's moved request
+_ADOPTION = 0.05  # most seconds that a worker waits for the lease of a dead worker's moved request
 _SEARCH_EVERY = 1.0  # seconds between searches for reference cycles that hold a request
 _SAY_EVERY = 60.0  # seconds between warnings of a held request
 
@@ -74,7 +74,10 @@ class _Parked:
 
     @classmethod
     def of_the_dead(cls, name: str, requests: Ring) -> Self | None:
-        """Take over a dead worker's request from its ring; None if another worker has it."""
+        """Take over a dead worker's request from the ring `name`, into which the request moved.
+
+        Return None if the ring has no request, or if another worker has taken the request over.
+        """
         with suppress(ShmringError), ExitStack() as ends:
             ring = shmring.attach(name)
             ends.callback(ring.close)
@@ -134,7 +137,7 @@ def _remove(ring: Ring) -> None:
 
 
 def _is_held(ring: Ring, sequence: int) -> bool:
-    """Whether a sidecar's ring still has a request: on lease to a worker, or to deliver again."""
+    """Whether a request is still in a sidecar's ring, on lease or waiting for redelivery."""
     slot = sequence % ring.slots
     return any(row[1] == sequence and row[4] > 0 for row in ring.rows(slot, slot + 1, 0))
 
@@ -204,7 +207,7 @@ class Holds(Closing):
                 f"that keeps a batch, or an array over one, must copy it"
             )
 
-    # --- moving requests that clients wait behind -----------------------------------------------
+    # --- moving requests whose slots other clients wait for -------------------------------------
 
     def _run(self) -> None:
         while not self._ended.wait(INTERVAL):

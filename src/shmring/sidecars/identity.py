@@ -110,11 +110,11 @@ class Entry:
     ring : the request ring
     identity : describes what the sidecar serves
     slots : number of slots that the user wants; None takes the ring as it is
-    replace : join beside supervisors with another identity, and replace all that are there
+    replace : join beside supervisors with another identity, and replace all supervisors there
 
     Raises
     ------
-    SidecarMismatch : the sidecar that is there serves something else
+    SidecarMismatch : a running sidecar of this name has another identity
     Contended : another supervisor does not finish joining, perhaps because it is stopped
     """
 

@@ -92,7 +92,7 @@ class Option:
 
     @property
     def default_words(self) -> str:
-        """The default in words, for help and docstrings; empty for a switch, off by default."""
+        """The default in words for help and docstrings; empty for a switch, which is off."""
         return f"{self.usual:g}" if isinstance(self.usual, float) else self.default
 
 
@@ -261,7 +261,7 @@ def settings_of(options: PluginOptions) -> dict[str, str]:
 
 
 def read_settings(prefix: str, texts: Mapping[str, str]) -> PluginOptions:
-    """Return the options that these settings have; ValueError names a wrong setting."""
+    """Return the options that the settings give; raise ValueError, which names the setting."""
     known = {setting_of(name): (name, row) for name, row in rows(PluginOptions).items()}
     found: dict[str, Any] = {}
     for setting, text in texts.items():

@@ -53,8 +53,9 @@ CLIENT = "client"
 # First word of a worker's second entry while it works on a request that has left the ring; the
 # request's description follows. The entry's joined_ns is the time when the request left.
 MOVED = "moved "
-# First word of an entry about restarts; the number of workers replaced, and the number replaced
-# within RESTART_SECONDS, follow. The entry's joined_ns is the time of the last replacement.
+# First word of an entry about restarts. Two numbers follow: all workers replaced so far, and the
+# workers replaced within the last RESTART_SECONDS. The entry's joined_ns is the time of the last
+# replacement.
 RESTARTED = "restarted "
 RESTART_SECONDS = 300
 # `shmring check` warns if at least this number of workers were replaced within RESTART_SECONDS.
@@ -162,7 +163,7 @@ class Staff(NamedTuple):
     clients: list[ParticipantRecord]
     moved: list[ParticipantRecord]  # second entries of workers: see MOVED
     restarts: int  # number of workers that were replaced
-    recent: int  # number of workers that were replaced within RESTART_SECONDS
+    recent: int  # number of workers that were replaced within the last RESTART_SECONDS
     last_ns: int  # time of the last replacement, in nanoseconds
 
     @classmethod
@@ -294,7 +295,7 @@ class Size:
     # If the user sets no number, a ring takes at most 1/part of the free memory; the rest is for
     # later rings.
     part: int
-    knob: str  # name of the user's option; {slots} stands for the number
+    knob: str  # words that name the user's option; {slots} stands for the option's value
 
     @property
     def remedy(self) -> str:

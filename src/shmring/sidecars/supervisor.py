@@ -52,8 +52,9 @@ _PAUSE = 0.05  # seconds between checks whether a process has ended
 # next start is longer than the last pause; if it ends later, it is started again at once.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
-# Number of successive processes of a keeper that end before they are ready. After so many, for each
-# of its keepers, the sidecar tells its clients that no worker will come.
+# A keeper is hopeless when this number of its processes, one after another, ended before they were
+# ready. If all keepers of a sidecar are hopeless, the sidecar tells its clients that no worker will
+# come.
 _HOPELESS = 3
 
 Process = TypeVar("Process", bound="Child")
@@ -306,7 +307,7 @@ class Supervisor:
         self._trouble = ""
         self._ring: shmring.Ring | None = None
         self._entry: Entry | None = None
-        self._restarted: list[float] = []  # times of the restarts within RESTART_SECONDS
+        self._restarted: list[float] = []  # times of the restarts within the last RESTART_SECONDS
         self._said_restarts: shmring.Producer | None = None
 
     @property

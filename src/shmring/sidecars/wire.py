@@ -8,7 +8,7 @@ The head has 256 bytes, little-endian::
             4 the request is worked on again, because the worker that had it before has died; the
             message has no answer yet,
             8 error because the reply ring is too small: `batches` is the number of slots that
-            it needs, and the client may send the request again with a larger ring,
+            the ring needs, and the client may send the request again with a larger ring,
             16 in a request: the client keeps the request's columns, and an answer may leave
             out those that are unchanged
     8    4  piece: its number among the pieces of the answer, counted from 0
@@ -59,7 +59,7 @@ slice or a call that took long the worker sends a piece, without a body if there
 if requests are worked on together, each of them gets such pieces before its answer. A client puts
 as many batches into a request as the sidecar's last answer allows: a worker allows the number that
 it would work off in two milliseconds, so that a slow function gets its next batches one by one, and
-any idle worker can take them. A worker that joins requests allows no more than one. In a request of
+any idle worker can take them. A worker that joins requests allows one batch only. In a request of
 a group, `rows` is 0.
 """
 

@@ -161,7 +161,7 @@ class Worker:
                 time.sleep(_PAUSE)
 
     def _next(self, wait: float) -> shmring.Lease | None:
-        """Return the next request; None if none comes in time, or waiting requests come first."""
+        """Return the next request; None if none came, or if waiting requests were worked on."""
         joint = self._joint
         if joint is not None:
             wait = min(wait, joint.left)
@@ -171,7 +171,7 @@ class Worker:
             is_due = joint is not None and joint.left == 0
         except TooManyLeases:
             is_due = joint is not None and joint.left < float("inf")
-            if not is_due:  # all leases are held by requests whose answers wait for room
+            if not is_due:  # requests whose answers wait for room hold all leases
                 time.sleep(0.001)
         if is_due and joint is not None:
             # Work outside of the handler above: inside, errors of the user's function would show
@@ -349,7 +349,7 @@ class Joint:
                 spent = time.perf_counter_ns() - begun
         except WrongRows as error:
             wrong = told(error)
-        except BaseException as error:  # also sys.exit(); each request is then worked on alone
+        except BaseException as error:  # includes sys.exit(); below, each request runs alone
             let_go(error, tracebacks=True)
         batches.clear()
         for number, (request, count) in enumerate(zip(requests, rows, strict=True)):
@@ -395,7 +395,7 @@ def _end_with(parent: int, sidecar: str) -> None:
     while os.getppid() == parent:
         time.sleep(LOOK)
     time.sleep(_FAREWELL)
-    with suppress(OSError):  # for example no memory; the user can still run `shmring gc`
+    with suppress(OSError):  # ignore a lack of memory: the user can run `shmring gc`
         # The sweeper waits for the end of its input, which comes when this process ends and is no
         # longer a participant of the rings. The sweeper's path has the standard library before the
         # user's folders, which may have a json.py.

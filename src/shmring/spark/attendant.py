@@ -204,8 +204,8 @@ class _Function(_Sidecar):
             self._leave(keep=True)
         if not self._has_turn():
             if supervisor.is_open and serving(self.name):
-                # Another executor's workers serve the ring, so leave it. Before they served, the
-                # entry of this process's supervisor in the ring made clients wait for them.
+                # Leave the ring, because another executor's workers serve it now. Before, the
+                # entry of this process's supervisor made clients wait for these workers.
                 self._leave()
         elif supervisor.is_open or (self._is_due() and self._open()):
             if not self._is_started:
@@ -299,8 +299,8 @@ class _Attendant:
             while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 keepers = [keeper for each in self._sidecars for keeper in each.keepers]
                 if any(dead.si_pid == keeper.process.pid for keeper in keepers):
-                    # Do not reap this process: its keeper does, and needs the exit status. Other
-                    # ended processes wait until a later call.
+                    # Leave a keeper's process to the keeper, which needs the exit status. A later
+                    # call reaps other ended processes.
                     return
                 os.waitpid(dead.si_pid, 0)
 
@@ -325,7 +325,7 @@ class _Attendant:
         for ring in self._rings.values():
             try:
                 self._leave(ring)
-            except (OSError, ShmringError) as error:  # report it, and remove the other rings
+            except (OSError, ShmringError) as error:  # report the error, and go on
                 say(f'ring "{ring.name}" cannot be removed: {error}')
 
     def _leave(self, ring: shmring.Ring) -> None:

@@ -43,7 +43,7 @@ _BUFFER_BYTES = 65_536  # size of the buffer that Spark reads a worker's socket 
 # time, the executor closes the worker's rings (see docs/spark-design.md).
 _IDLE_MS = 3000
 _LOOK_MS = 1000  # milliseconds between checks whether the executor has closed the rings
-_PATIENCE = 5.0  # most seconds that the daemon waits, at its end, for its executor to leave rings
+_PATIENCE = 5.0  # most seconds that the daemon, before it ends, waits until no rings are left
 
 _libc = ctypes.CDLL(None)
 _worker = pyspark.daemon.worker
@@ -131,7 +131,7 @@ def _replace_worker(descriptor: int) -> NoReturn:
     sock = socket.socket(fileno=descriptor)
     try:
         # CHANGE: edit this for a new version of Spark
-        with getattr(pyspark.util, "enable_faulthandler", nullcontext)():  # Spark 4.1 lacks it
+        with getattr(pyspark.util, "enable_faulthandler", nullcontext)():  # not in Spark 4.1
             while not _equipped_worker(sock, True) and os.environ.get("SPARK_REUSE_WORKER"):
                 gc.collect()
             with suppress(OSError):
@@ -203,7 +203,7 @@ def main() -> None:
     parent = os.getppid()
     with archives.installed_bytecode():
         _imports = warm.import_early()
-    _sweep(WORKERS)  # executors may have been killed with their daemons
+    _sweep(WORKERS)  # remove rings of executors that were killed together with their daemons
     try:
         pyspark.daemon.manager()
     finally:

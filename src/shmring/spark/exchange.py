@@ -11,8 +11,8 @@ or a part of one.
 
 The report of a worker's message is about the task so far: nanoseconds of work, of waits for input
 and of waits for room (8 bytes each), the number of batches that Spark's own code has converted
-although shmring has a conversion for them (4), and the reason why (4; 0 if there is none). A
-message that comes soon after an earlier report has zeros instead.
+although shmring has a conversion for them (4), and the reason why Spark's code has converted them
+(4; 0 if there is none). A message that comes soon after an earlier report has zeros instead.
 """
 
 from __future__ import annotations
@@ -232,7 +232,8 @@ class _Exchange:
     @classmethod
     def _end_earlier_tasks(cls, stream: int) -> None:
         cls._current = stream
-        # Wait if a thread of an earlier task is taking a request: it then reads _current, and ends.
+        # Wait until no thread of an earlier task is taking a request. A thread that tries to take
+        # another request finds the new _current, and ends.
         with cls._taking:
             pass
 
@@ -307,8 +308,9 @@ class _Exchange:
                 self._parts[request.side].append(Part(request, index, begin))
                 begin += rows
             # Mark a request of several groups as no longer needed at once: no answer refers to its
-            # columns. The task then sends another request. If it did not, both sides could wait for
-            # ever: a part received here may need a request of the other side.
+            # columns. The task then sends another request. If it did not, the task and this worker
+            # could wait for each other for ever: the worker may need rows of the other side of a
+            # cogroup, which come in a later request.
             if len(request.rows) > 1:
                 self._leave()
         return parts.popleft()
@@ -657,8 +659,9 @@ def equip() -> None:
     _serializer.dump_stream = _dump_stream
     named: Mapping[str, Any] = vars(serializers)
     for each in named.values():
-        # Wrap the load_stream of each serializer: before Spark 4.3, each kind of function has its
-        # own. It is a generator, and begins to read only when dump_stream() asks for an answer, but
-        # the announcement has to be read before that, because it decides about dump_stream().
+        # Wrap the load_stream of each serializer: before Spark 4.3, each kind of function has a
+        # serializer of its own. Spark's load_stream is a generator, and begins to read only when
+        # dump_stream() asks for an answer. But the announcement decides which dump_stream() is
+        # used, so the announcement has to be read earlier.
         if _serializer in getattr(each, "__mro__", ()) and "load_stream" in vars(each):
             each.load_stream = _announced(each.load_stream)

@@ -163,8 +163,9 @@ def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
     The sidecar gets batches with these columns. An argument that is not a column is named after its
     keyword, as in ``score("price", quantity=df.boxes * 12)``, or else after its place: ``_0``,
     ``_1``, ... All arguments of a call in SQL are named after their places, and so is a column
-    that has the name of another argument. The sidecar answers with as many rows, in batches of one
-    column. This result is cast to the return type unless values would be lost.
+    that has the name of another argument. The sidecar answers with as many rows as it got, in
+    batches of one column. This column is cast to the return type; the task fails if values would
+    be lost.
 
     Parameters
     ----------

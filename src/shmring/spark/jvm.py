@@ -88,7 +88,7 @@ def configure(
     >>> builder = configure(builder, sidecars={"scorer": "scorer:Scorer"})  # doctest: +SKIP
     >>> scored = df.mapInArrow(through("scorer"), schema)  # doctest: +SKIP
 
-    The plugin starts and ends the sidecars with each executor, and tasks wait while they load. A
+    The plugin starts and ends the sidecars with each executor; tasks wait for loading sidecars. A
     module that is a single file, such as ``scorer.py``, is sent to the executors with the job; a
     package must be installed there, or be in a zip file of ``spark.submit.pyFiles``. Entries of
     ``spark.jars``, ``spark.plugins`` and ``spark.files`` stay, whether they come from the builder,

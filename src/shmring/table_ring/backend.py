@@ -242,7 +242,7 @@ class Backend(ABC):
 
     @classmethod
     def address(cls, url: sa.URL) -> sa.URL:
-        """Return the URL with the driver's name; ValueError if no ring can be there."""
+        """Return the URL with the driver's name; raise ValueError if no ring can be at the URL."""
         return url.set(drivername=cls.driver)
 
     @classmethod
@@ -284,7 +284,8 @@ class Backend(ABC):
     def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
         """Read the position of push or pop, and the slot that is `ahead` slots after it.
 
-        For push: if a slot up to that slot is not free, read the first such slot instead.
+        For a push: if the slots from the position to this slot are not all free, read one that is
+        not free.
         `whole`: search all slots for messages whose number a connection took without popping them.
         """
 

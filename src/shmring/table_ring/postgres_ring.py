@@ -11,7 +11,8 @@ A ring called ``orders`` has, beside its tables:
 the functions of the `.sql` files
     a push or a pop is a call of one function, by one statement, and so in one round trip. The name
     of a function's last parameter contains the version and the layout: a handle of another version
-    or layout cannot call the function. The value is true if the call is alone in its transaction
+    or layout cannot call the function. The parameter is true if the call is alone in its
+    transaction
 
 docs/table-ring-design.md says how the functions use the sequences, and which locks they take.
 """
@@ -377,8 +378,8 @@ class PostgresRing(Backend):
     def drop(self, connection: sa.Connection) -> None:
         self._hold_subscribers()
         self._drop_functions()
-        # Drop leases before sequences, the order in which pops lock them; drop all possible
-        # sequences, with or without a subscriber.
+        # Drop leases before sequences, because pops lock them in this order. Drop all sequences
+        # that a ring can have, with or without a subscriber.
         self._run(f"DROP TABLE IF EXISTS {self._named('_leases')}")
         cursors = [self._named(f"_pop_{holder}") for holder in range(MAX_SUBSCRIBERS)]
         self._run(f"DROP SEQUENCE IF EXISTS {', '.join(cursors)}, {self._named('_push')}")

@@ -115,8 +115,8 @@ class TableRing(Closing):
     slots : number of messages that the ring holds; needed to create a ring, checked if it exists
     subscriber : the subscriber for which this connection pops; several connections may share one
     subscribers : names of all subscribers of a new ring; each subscriber gets every message
-    scattered : in a new ring, put neighbours far apart in the table
-    unlogged : on PostgreSQL, make a new ring faster; a crash of the server then empties it
+    scattered : in a new ring, store consecutive messages far apart in the table
+    unlogged : on PostgreSQL, make a new ring that is faster; a crash of the server empties it
     head_start : number of messages, up to all slots, that must wait before the first pop takes one;
         later pops are not changed
     durability : ``"sync"``: push and pop return when the database has them on disk;
@@ -333,7 +333,7 @@ class TableRing(Closing):
         return list(self._pop(lambda backend, left: backend.pop_many(most, left), timeout))
 
     def pop_batch(self, limit: int = 1000, *, timeout: float | None = None) -> pa.RecordBatch:
-        """Take messages as :meth:`pop_many` does, as an Arrow batch: message_id, time, message."""
+        """Take messages like :meth:`pop_many`; return an Arrow batch: message_id, time, message."""
         most = self._limit(limit)
         rows = self._pop(lambda backend, left: backend.pop_rows(most, left), timeout)
         return to_batch(rows)
@@ -347,9 +347,9 @@ class TableRing(Closing):
                 for data in lease:
                     lease.connection.execute(...)  # committed with the pop, or undone with it
 
-        Other connections of the subscriber pop later messages meanwhile; if the lease is given up,
-        they get its messages next. On SQLite an open lease is the database's only writer, and all
-        others wait for its end.
+        Other connections of the subscriber pop later messages meanwhile. If the lease is given up,
+        the other connections get the lease's messages next. On SQLite an open lease is the
+        database's only writer, and all other writers wait until the lease ends.
 
         Parameters
         ----------

@@ -48,9 +48,9 @@ _SUFFIX = re.compile(r"_(ring|subscribers|leases|push|pop_\d+)$")
 
 
 def stride_for(slots: int, *, scattered: bool) -> int:
-    """Return the stride of a ring: 1, or a tenth of the ring so that neighbours lie far apart.
+    """Return the stride of a ring: 1, or in a scattered ring a little over a tenth of the slots.
 
-    If it is a tenth, ten consecutive numbers fall into ten distant ranges of the table, and the
+    Ten consecutive numbers of a scattered ring fall into ten distant ranges of the table, and the
     eleventh number lies near the first.
     """
     if not scattered:

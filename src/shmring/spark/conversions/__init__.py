@@ -82,8 +82,8 @@ _TABLES = (
 )
 # CHANGE: edit this for a new version of Spark
 CONVERSIONS: Mapping[int, Conversion] = {
-    # Spark converts for functions of this kind with pandas or without, by two functions of its own.
-    # Only the function without pandas is replaced.
+    # Spark has two functions for this kind: one converts by pandas, the other without pandas. Only
+    # the function without pandas is replaced.
     PythonEvalType.SQL_ARROW_BATCHED_UDF: Conversion(
         "rows:plain",
         _ROWS,

@@ -97,8 +97,9 @@ class _Answers(Waiting):
     def flush(self) -> list[Any]:
         """Convert the answers that wait.
 
-        They came while pandas had its usual options. If the user's function has changed the option
-        use_inf_as_na since, reset it meanwhile: with it, pandas takes infinity for null.
+        The answers came while pandas had its usual options. If the user's function has set the
+        option use_inf_as_na since, switch the option off for the conversion: if the option is set,
+        pandas takes infinity for null.
         """
         if has_usual_options():
             return super().flush()
@@ -197,7 +198,7 @@ def _copied(values: Any) -> Any:
 
 
 def _is_unchanging(column: Any) -> bool:
-    """Whether a function cannot change the objects of a column later, as it can a bytearray."""
+    """Whether a column has no object that a function could change later, such as a bytearray."""
     values: list[Any] = column.tolist()
     return are(values, str) or {*map(type, values)} <= _UNCHANGING
 
@@ -211,7 +212,7 @@ def _check_range(kind: type, column: Any) -> None:
 
 
 class ValueAnswers(_Answers):
-    """Answers of aggregates: a function's values for each group, and how often each is repeated."""
+    """Answers of aggregates: the values for each group, and how often they are repeated."""
 
     def __init__(self, schema: types.StructType, settings: Any) -> None:
         super().__init__(schema, settings)

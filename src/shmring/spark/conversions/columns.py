@@ -16,15 +16,15 @@ _pa: Any = pa  # typed as Any, because its stubs lack names
 NONE = type(None)
 INTEGERS = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
 # CHANGE: edit this for a new type between Spark and Arrow
-# By declared type: the dtype that has exactly the same values.
+# Dtype that has exactly the same values, by the declared type.
 _EXACT: dict[type, np.dtype[Any]] = {
     **{kind: np.dtype(f"int{8 << size}") for size, kind in enumerate(INTEGERS)},
     types.FloatType: np.dtype("float32"),
     types.DoubleType: np.dtype("float64"),
     types.BooleanType: np.dtype("bool"),
 }
-# By declared type: the Python class of objects that have exactly the same values, and Arrow's usual
-# and large type.
+# Python class of objects that have exactly the same values, Arrow's usual type and Arrow's large
+# type, by the declared type. Dates have no large type.
 _OBJECTS: dict[type, tuple[type, Any, Any]] = {
     types.DateType: (datetime.date, pa.date32(), pa.date32()),
     types.StringType: (str, pa.string(), pa.large_string()),

@@ -27,7 +27,8 @@ _pc: Any = pc
 _Frame: Any = pd.DataFrame
 _Series: Any = pd.Series
 _RangeIndex: Any = pd.RangeIndex
-_set = object.__setattr__  # sets an attribute at once; that of pandas looks the attribute up first
+# Sets an attribute directly; the __setattr__ of pandas first looks the attribute up.
+_set = object.__setattr__
 _options: Any = import_module("pandas._config.config")._global_config
 _internals: Any = import_module("pandas.core.internals")
 BlockManager: Any = _internals.BlockManager
@@ -263,7 +264,7 @@ def _series_of_block(kind: Any, values: Any, name: Any) -> Any:
 
 def series_of(values: Any, name: str) -> Any:
     """Make a series of numpy's values; pandas takes ten times as long."""
-    if not values.flags.owndata:  # the memory may be a request's
+    if not values.flags.owndata:  # copy, because the values may be in a request's memory
         values = values.copy()
     return _series_of_block(_kind_of_block(values.dtype), values, name)
 

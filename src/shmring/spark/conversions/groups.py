@@ -63,7 +63,8 @@ class _Groups(ABC):
         """Return a group's arguments for _compute(); None if Spark has to convert the group."""
         try:
             return self._arguments(*map(self._rows, group))
-        except Exception:  # perhaps caused by another group's values: Spark converts this one alone
+        except Exception:
+            # Another group's values may have caused the error: let Spark convert this group alone.
             return None
 
     def _rows(self, parts: list[Part]) -> tuple[JoinedRows, int]:

@@ -38,7 +38,7 @@ class Waiting(ABC):
         """Return the batches of all answers that wait."""
         held, self._held, self._values = self._held, [], 0
         if len(held) > 1:
-            with suppress(Exception):  # one answer may be wrong: convert each of them alone below
+            with suppress(Exception):  # one answer may be wrong: convert each answer alone below
                 return self._together(held)
         return [batch for answer in held for batch in self._alone(answer)]
 
