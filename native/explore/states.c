@@ -22,6 +22,7 @@ static void add_region(void *start, size_t bytes)
 /* Most separate leases of a consumer in any case. */
 enum { LEASES_USED = 4 };
 
+/* CHANGE: edit this for a new version of the layout */
 /* Lists the memory that makes up a state, except the stacks. */
 void state_describe(void)
 {

@@ -221,6 +221,7 @@ static int reserve(int fd, uint64_t bytes)
 	return 0;
 }
 
+/* CHANGE: edit this for a new version of the layout */
 /* Writes the initial value of every word into the zeroed file. */
 static void initialise(uint8_t *file, const struct header *h)
 {

@@ -107,6 +107,7 @@ static uint64_t behind_published(const shmring *r, uint64_t claim)
 	return at && claim - at < r->capacity ? walk_runs(r, at - 1, at) : at;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 /* Gives a new branch its position: the floor, or for SHMRING_LATEST the oldest open claim. The position is stored
  * before the branch's bit in `active`. Only a process that read the branches before the bit was set can still move
  * the floor past the position: floor_next shows how far that process goes (floor.c). */

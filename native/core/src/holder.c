@@ -276,6 +276,7 @@ static bool say_removed(struct text *t, const shmring *r, const shmring_consumer
 	return true;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 void shmring_explain_full(const shmring *r, char *text, size_t size)
 {
 	struct text t = {text, size};

@@ -245,6 +245,7 @@ static void zero_counters(struct seat *s)
 	zero((uint64_t *)&s->counters, sizeof s->counters / sizeof(uint64_t));
 }
 
+/* CHANGE: edit this for a new version of the layout */
 /* Resets the words of a seat. Every store is atomic, because other processes read seats at any time. */
 static void seat_reset(struct seat *s)
 {
@@ -376,6 +377,7 @@ int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint3
 	return SHMRING_OK;
 }
 
+/* CHANGE: edit this for a new version of the layout */
 /* Makes this process the owner of an orphan's seat, and of its leases. The time of joining changes before the
  * other words and after them, as in seat_turn(). The state changes last: if the process dies before that, the seat
  * is still an orphan's. */

@@ -4,6 +4,7 @@ import io.shmring.arrow.EncodedBatch;
 import java.util.Optional;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
+// CHANGE: edit this for a new metric
 /**
  * Sends a task's batches to the process that answers them. One thread at a time may use a client.
  *
