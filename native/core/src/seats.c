@@ -26,8 +26,8 @@ static off_t seat_offset(const shmring *r, uint32_t index)
 	return (off_t)(r->header.seats_offset + (uint64_t)index * sizeof(struct seat));
 }
 
-/* Returns the offset of byte `index` of the lock bytes for handles without a seat; it is the byte after the lock
- * byte of seat `index`. */
+/* Returns the file offset of the lock byte after the lock byte of seat `index`. A handle without a seat locks any
+ * one of these bytes, see handle_without_seat(). */
 static off_t seatless_offset(const shmring *r, uint32_t index)
 {
 	return seat_offset(r, index) + 1;
@@ -134,7 +134,8 @@ bool seat_stopped(const struct seat_owner *owner)
 
 /* --- a seat read by others ----------------------------------------------------- */
 
-/* Times that a seat is read before it counts as free: only stray writes could spoil so many readings in a row. */
+/* Maximum number of attempts to read a seat. An attempt fails if the seat's owner changes meanwhile. After so many
+ * failures the seat counts as free: owners do not change that fast, so only stray writes can be the reason. */
 #define READINGS 16
 
 static struct seat_owner owner_of(const struct seat *s)
@@ -207,7 +208,7 @@ static void seat_copy(const shmring *r, uint32_t index)
 }
 
 /* Reads all words of one owner of a seat, without the admin lock; it does not find out whether the owner is
- * stopped. A seat that changes hands at each of READINGS readings counts as free. An owner that gives its
+ * stopped. A seat whose owner changes during each of READINGS attempts counts as free. An owner that gives its
  * seat back marks the seat free before unlocking it (seat_give_back()). So if a reader finds the seat
  * unlocked and after that still not marked free, its owner is dead. */
 bool read_seat(const shmring *r, uint32_t index, struct seat_owner *owner, struct shmring_participant_info *info)
@@ -429,8 +430,8 @@ bool handle_seatless(const shmring *r)
 	return false;
 }
 
-/* Locks a byte that shows a living handle without a seat. Returns false if locks of other processes are on all of
- * these bytes: then code that removes rings does not see this handle. */
+/* Locks one of the bytes for handles without a seat, so that gc sees that this handle is alive. Returns false if
+ * other processes have locked all these bytes: then gc does not see this handle. */
 bool handle_without_seat(shmring *r)
 {
 	store_relaxed(&r->seat, NOBODY);

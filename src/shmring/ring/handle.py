@@ -106,7 +106,8 @@ class Ring(Closing):
                 # if an exception ends the removal half-way, the finalizer repeats it.
                 _unlink_own(*finalizer[2])
                 self._unlink.detach()
-        finally:  # a signal's handler may have raised, and the caller may not repeat close()
+        finally:
+            # Close even if a signal's handler has raised: the caller may never call close() again.
             self._handle.close()
 
     def keep(self) -> None:
@@ -426,16 +427,17 @@ class Ring(Closing):
     def rows(
         self, first: int = 0, end: int | None = None, capacity: int = SLOT_BYTES
     ) -> list[tuple[int, int, int, int, int, int, bytes]]:
-        """Return the rows of the queue table that hold a message now, without joining the ring.
+        """Return a row for each message that the ring holds now, without joining the ring.
 
         Parameters
         ----------
-        first, end : slot numbers, `end` excluded; None is the number of slots
-        capacity : the most bytes to copy of each message
+        first, end : slot numbers, `end` excluded; None means the number of slots. Messages that
+            begin in other slots are left out
+        capacity : maximum number of bytes to copy of each message
 
         Returns
         -------
-        for each row (slot, message_id, time in ns, length, reference_count, kind, message)
+        for each message (slot, message_id, time in ns, length, reference_count, kind, message)
         """
         end = self.slots if end is None else min(integer("end", end), self.slots)
         return self.core.rows(integer("first", first), end, capacity)

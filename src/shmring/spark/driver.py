@@ -103,7 +103,7 @@ class _Files:
 
         A task opens a link only if the link has this target, because the same path may lead to
         another file on another host, or after this process has closed the file. A link and its
-        target are separated by a space, files by zero characters (see DriverCollect.serve).
+        target are separated by a space, files by NUL characters (see DriverCollect.serve).
         """
         paths = [f"/proc/{os.getpid()}/fd/{number}" for number in self._open]
         return "\0".join([f"{path} {os.readlink(path)}" for path in paths])

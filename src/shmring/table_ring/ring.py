@@ -321,7 +321,7 @@ class TableRing(Closing):
 
         Parameters
         ----------
-        limit : most messages to take
+        limit : maximum number of messages to take
         timeout : seconds to wait for the first; None waits for ever, 0 does not wait
 
         Raises
@@ -353,7 +353,7 @@ class TableRing(Closing):
 
         Parameters
         ----------
-        limit : most messages to take
+        limit : maximum number of messages to take
         timeout : seconds to wait for the first; None waits for ever, 0 does not wait
 
         Raises
@@ -537,7 +537,7 @@ class TableRing(Closing):
 
     @contextlib.contextmanager
     def _lease(self, limit: int, timeout: float | None) -> Generator[Lease]:
-        """Take messages that are popped when the block ends, or given back."""
+        """Take messages for a block: pop them at its end, or give them back if it raises."""
         begun = False
 
         def begin(backend: Backend, _timeout: float) -> list[Message]:
@@ -618,8 +618,9 @@ class TableRing(Closing):
         with self._use() as backend:
             longest = backend.listen(which)
         try:
-            # Look first, although the caller has looked: since then, and before listen(), another
-            # connection may have pushed or popped, which has sent no notification.
+            # Look before the first sleep, although the caller has looked: another connection may
+            # have pushed or popped since then. If that happened before listen(), this connection
+            # gets no notification of it.
             while True:
                 with self._use():
                     told = backend.told()

@@ -18,7 +18,10 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 public final class RootWriter {
   private static final int FIRST_ROWS = 1024;
 
-  /** Most rows of a batch: the capacity is doubled when it is full, and 2^31 is not an int. */
+  /**
+   * Maximum number of rows in a batch. A capacity that is too small is doubled, and an int cannot
+   * hold twice this number.
+   */
   public static final int MOST_ROWS = 1 << 30;
 
   private final VectorSchemaRoot root;
@@ -311,8 +314,8 @@ public final class RootWriter {
 
     @Override
     public long bytes(int rows) {
-      // Ask Spark's writer, not the vector: only the writer first sets the offsets of nulls at the
-      // end of the column, and without these the size is wrong.
+      // Ask Spark's writer, not the vector. If the last rows are null, their offsets are not set
+      // yet. The writer sets these offsets first; the vector alone would return a wrong size.
       return writer.getSizeInBytes();
     }
 

@@ -68,11 +68,12 @@ public final class DriverCollect {
 
   private static final byte DONE = 1;
 
-  // Most bytes of batches in one task's result. Larger results come faster through a file.
+  // Maximum bytes of batches that a task puts into its result. The task writes further batches into
+  // a file, because larger results come faster through a file.
   private static final long MOST_INLINE = 256 * 1024;
 
-  // Most bytes of batches in the results of all tasks together, because results go through the
-  // driver's heap.
+  // Maximum bytes of batches in the results of all tasks together. The limit is low because the
+  // results go through the driver's heap.
   private static final long MOST_INLINE_OF_ALL = 32 << 20;
 
   /**
@@ -108,7 +109,7 @@ public final class DriverCollect {
     this.context = query.sparkSession().sparkContext();
   }
 
-  /** Returns a collection of the frame; null if Spark is to collect it. */
+  /** Returns an object that collects the frame; null if Spark has to collect the frame. */
   public static DriverCollect of(Dataset<?> frame) {
     DriverCollect collect = new DriverCollect(frame);
     return collect.isTaken() ? collect : null;
@@ -134,10 +135,11 @@ public final class DriverCollect {
    * into `room`, else through the file on disk.
    *
    * @param room bytes of memory for the result
-   * @param links the driver's files, as {@link CollectTask} takes them, with zero characters
-   *     between: a file on disk, then files in memory; empty if there are none
-   * @return port, secret and server of the socket from which Python reads the result, as Spark
-   *     returns them
+   * @param links the files that the driver's Python has opened: first a file on disk, then files in
+   *     memory. Each file is described as in {@link CollectTask}'s `files`; a NUL character
+   *     separates two files. Empty if there are no files
+   * @return port, secret and server of the socket from which Python reads the result, in the array
+   *     that Spark returns for its own collection
    */
   public Object[] serve(long room, String links) {
     boolean isSet = settings.contains(MOST_BYTES);
@@ -227,7 +229,8 @@ public final class DriverCollect {
     synchronized (stage) { // several threads may collect one frame
       return stage
           .getTagValue(GENERATED)
-          // Compare the child: a copy of a stage keeps the tag, but may have another child.
+          // Compare the stage's child with the child from which the tag's stage was made: Spark
+          // copies the tag with the stage, and a copied stage may have another child.
           .filter(made -> made.below() == below)
           .getOrElse(
               () -> {
