@@ -124,7 +124,7 @@ static bool keep(struct consumer *self, const struct shmring_lease *lease, int64
 	return kept;
 }
 
-/* Takes up to `messages` messages. Sets *sequence to the sequence of the first, or to
+/* Takes up to `messages` messages. Sets *sequence to the sequence of the first message taken, or to
  * SHMRING_UNAVAILABLE or SHMRING_CONTENDED. Returns false if an exception is set. */
 static bool take_run(struct consumer *self, uint32_t messages, uint64_t slots, int64_t *sequence)
 {
@@ -250,8 +250,8 @@ PyObject *consumer_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, which has one "
 		    "consumer at a time",
 		    self->branch, ring_of(&self->handle)->label);
-	/* If the message that next() took last has several slots, return the sequence of its second slot, so that
-	 * the program reads only the first slot: the other slots are no messages of their own. */
+	/* The result is the sequence after the last slot that the program may read. After a message of several
+	 * slots this is the sequence of its second slot, because only the first slot begins a message. */
 	if (self->taken_count) {
 		const struct taken *last = &self->taken[self->taken_count - 1];
 

@@ -2,7 +2,8 @@
  * while the ring gets the slots back.
  *
  * A copy replaces pages in a map of the slots, and these pages do not show the ring any more. So messages that are
- * taken later are read in a new map, without copies. An older map stays until no message in it is held. */
+ * taken later are read in a new map, which has no copies yet. An older map stays until none of its messages is
+ * held. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,8 +44,9 @@ static bool is_first_map(const shmring *r, const uint8_t *slots)
 	return slots == r->base + r->header.slots_offset;
 }
 
-/* Unmaps a map of the slots. The first map of the slots lies in the map of the whole file, which shmring_close()
- * unmaps; until then its addresses stay reserved. */
+/* Unmaps a map of the slots. The first map of the slots is part of the map of the whole file. Its addresses stay
+ * reserved, without access, because shmring_close() unmaps the whole range: no other mapping may lie there then.
+ */
 static void unmap(const shmring *r, uint8_t *slots)
 {
 	if (is_first_map(r, slots))
@@ -122,7 +124,8 @@ static uint8_t *map_of(const shmring *r, const void *at)
 	return slots;
 }
 
-/* Makes a new map of the slots, without copies, for messages that are read from now on. */
+/* Maps the slots once more, for messages that are read from now on. The map used so far becomes an older map:
+ * copies may replace its pages. */
 static int begin_map(shmring *r)
 {
 	struct older_map *older = malloc(sizeof *older);
@@ -158,7 +161,8 @@ void shmring_drop_copy(shmring *r, const struct shmring_copy *copy)
 	uintptr_t begin = ((uintptr_t)copy->at + page - 1) / page * page;
 	uintptr_t end = ((uintptr_t)copy->at + copy->bytes) / page * page;
 
-	/* The pages at both ends stay: neighbouring messages in them may still be read. */
+	/* Free only pages that lie in the copy as a whole. The page at each end may also hold bytes of a
+	 * neighbouring message, which may still be read. */
 	if (begin < end)
 		(void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 	r->copies--;

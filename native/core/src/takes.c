@@ -14,8 +14,8 @@
  * never reads the seat again; a process that recovers the seat copies it once. So stray writes into the
  * seat do not change `known`.
  *
- * `used` bounds the entries that may be in use, so that the common case (one
- * lease at a time) reads one of them. Entries beyond it are not in use. */
+ * The first `used` entries may be in use; all later entries are free. So in the common case (one lease
+ * at a time) only one entry is read. */
 uint64_t ranges_lowest(const struct range *known, uint32_t used)
 {
 	uint64_t low = NONE;
@@ -76,8 +76,8 @@ bool ranges_remove(struct seat *s, struct range *known, uint32_t *used, uint64_t
 
 			if (other < 0)
 				return false;
-			/* If this process is killed between the two stores, the tail is recorded twice
-			 * and nothing is struck yet: recovery joins both into one range. */
+			/* If this process is killed before set_hi(), range k is still whole, and its end [hi, b)
+			 * is recorded a second time: recovery joins the two ranges, so nothing is struck. */
 			set_range(s, known, (uint32_t)other, hi, word);
 			crash_order();
 			set_hi(s, known, k, cut);
@@ -103,8 +103,8 @@ uint64_t seat_lowest(const struct seat *s)
 	return ranges_lowest(known, LEASES);
 }
 
-/* Strikes [lo, hi) from a dead owner's seat. If that would need one more entry than there is, the
- * range stays recorded, and its messages are delivered again. */
+/* Strikes [lo, hi) from a dead owner's seat. If that would split a range, and no entry is free,
+ * the range stays recorded, and its messages are delivered again. */
 static void seat_strike(struct seat *s, uint64_t lo, uint64_t hi)
 {
 	struct range known[LEASES];
@@ -113,9 +113,9 @@ static void seat_strike(struct seat *s, uint64_t lo, uint64_t hi)
 	(void)ranges_remove(s, known, &(uint32_t){LEASES}, lo, hi);
 }
 
-/* Records [lo, hi), whose messages were delivered `before` times before: grows a range that ends at lo and was
- * delivered as often, or takes a free entry. A consumer never gets a message that it holds already, so its ranges
- * never overlap. */
+/* Records [lo, hi), whose messages were delivered `before` times before: extends a range that ends at lo and was
+ * delivered equally often, or uses a free entry. A consumer never gets a message that it holds already, so its
+ * ranges never overlap. */
 int consumer_record(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t before)
 {
 	struct seat *s = consumer->seat;
@@ -199,8 +199,8 @@ static bool split_range(shmring_consumer *consumer, uint32_t k, uint64_t at)
 
 	if (other < 0)
 		return false;
-	/* If this process is killed between the two stores, two ranges record the tail. A consumer that adopts
-	 * the tail strikes it from both. */
+	/* If this process is killed before set_hi(), range k is still whole, and its part from `at` on is recorded
+	 * a second time: recovery joins the two ranges. */
 	set_range(consumer->seat, known, (uint32_t)other, at, known[k].hi);
 	crash_order();
 	set_hi(consumer->seat, known, k, RANGE_WORD(at, RANGE_BEFORE(known[k].hi)));
@@ -301,7 +301,7 @@ uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t)
 
 /* --- `taken` and holds -------------------------------------------------------------- */
 
-/* Marks the last taker's take as done; `t` is where it ended. */
+/* Marks the last taker's take as done; `t` is the sequence at which that take ended. */
 void confirm(shmring_consumer *consumer, uint32_t last, uint64_t t)
 {
 	uint64_t *take_end = &consumer->ring->seats[last].lease.take_end;
@@ -412,8 +412,10 @@ int fail_returned(const shmring_consumer *consumer, uint64_t first, uint64_t end
 
 /* --- after a death ------------------------------------------------------------------ */
 
-/* Joins ranges that overlap: an interrupted split has recorded the tail twice, perhaps in the last entry, and the
- * next strike may need that entry. With `touching`, also joins adjacent ranges that were delivered equally often.
+/* Joins ranges of a seat that overlap. Two ranges overlap if the seat's owner was killed while it split a range:
+ * the second part is then recorded twice. The needless entry may have been the last free one, and the next call of
+ * seat_strike() may need a free entry. With `touching`, also joins adjacent ranges that were delivered equally
+ * often.
  */
 void seat_join_ranges(struct seat *s, bool touching)
 {
@@ -427,11 +429,11 @@ void seat_join_ranges(struct seat *s, bool touching)
 			if (at == NONE || j == k || at < known[k].lo || at > end ||
 			    (at == end && !(touching && RANGE_BEFORE(known[j].hi) == RANGE_BEFORE(known[k].hi))))
 				continue;
-			if (RANGE_END(known[j].hi) > end) /* the word has the end and the count of deliveries */
+			if (RANGE_END(known[j].hi) > end) /* copies the count of deliveries too: `hi` holds both */
 				set_hi(s, known, k, known[j].hi);
 			crash_order();
 			set_lo(s, known, j, NONE);
-			j = UINT32_MAX; /* begins again: the longer range may touch ranges before j */
+			j = UINT32_MAX; /* restart at entry 0: the longer range may touch ranges before j */
 		}
 }
 

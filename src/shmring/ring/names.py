@@ -38,7 +38,9 @@ REPLIES = "reply."  # prefix, before a sidecar's name, of the rings with the sid
 # Bytes of a ring's file besides the slots and the schema: the header, the cursors of the branches
 # and the seats of the most participants that a ring may have, 248 (see docs/layout.md).
 RING_OVERHEAD = 344 * 1024
-PARKED = "parked."  # prefix, before a sidecar's name, of rings with requests moved out of its ring
+# Prefix, before a sidecar's name, of rings with one request each: a worker that holds a request for
+# long moves the request out of the sidecar's ring.
+PARKED = "parked."
 # Prefix of the rings of Spark's Python workers. A ring has a name until its worker attaches.
 WORKERS = "worker."
 REQUESTS = "sidecar."  # prefix, before a sidecar's name, of the ring with the sidecar's requests
@@ -66,7 +68,7 @@ def path_text(path: Path) -> str:
 
 
 def locate(name: object, path: Path | None) -> tuple[str, str]:
-    """Return the label that names a ring in messages, and the path of its file."""
+    """Return the label that error messages show for a ring, and the path of the ring's file."""
     if (name is None) == (path is None):
         raise ValueError("a ring is found by its name or by its path: give one of the two")
     if path is not None:

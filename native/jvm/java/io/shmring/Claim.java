@@ -24,8 +24,10 @@ public final class Claim implements AutoCloseable {
   private boolean open = true;
 
   /**
-   * @param parts slots and length of each message; the constructor sets the shifts
-   * @param aligns for each message, the byte that must lie on a 64-byte boundary; -1 for none
+   * @param parts three numbers for each message: its slots, its length, and an unused number, which
+   *     the constructor replaces by the bytes between the message's first slot and the message
+   * @param aligns for each message, the number of its byte that must lie on a 64-byte boundary; -1
+   *     for none
    */
   Claim(Producer producer, long handle, long id, int[] parts, long[] aligns) {
     Ring ring = producer.ring;

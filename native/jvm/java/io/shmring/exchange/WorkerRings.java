@@ -103,12 +103,15 @@ public final class WorkerRings implements AutoCloseable {
     return ReplyRing.fitting(MESSAGES * (bytes / Ring.SLOT_BYTES + 2));
   }
 
-  /** Returns whether these rings are as large as new rings for requests of this size would be. */
+  /** Returns whether these rings are at least as large as new rings for requests of this size. */
   public boolean fits(long bytes) {
     return slots >= wished(bytes);
   }
 
-  /** Keeps the rings open for a task, until its client has left them. */
+  /**
+   * Counts a task that uses the rings, until the task's WorkerClient is closed. Until then the
+   * rings are not idle.
+   */
   public void enter() {
     tasks.incrementAndGet();
   }
@@ -129,8 +132,8 @@ public final class WorkerRings implements AutoCloseable {
   }
 
   /**
-   * Removes the names of rings that the worker has not attached to. Processes that already use the
-   * rings keep them.
+   * Removes the rings' files, which still exist if the worker has not attached to the rings.
+   * Processes that already use the rings can go on.
    */
   public void unlink() {
     paths().forEach(path -> new File(path).delete());
