@@ -349,8 +349,9 @@ void lock_file_name(struct lock_file *f, const char *path)
 	pthread_mutex_unlock(&files_lock);
 }
 
-/* Opens the file again after its descriptor was lost. The caller has `section`, but not the admin lock: unmapping
- * the old page ends all locks that were set through the lost descriptor. */
+/* Opens the file again after its descriptor was lost. Unmaps the old page, which ends all locks that were set
+ * through the lost descriptor. Therefore a caller must not be at work under the admin lock. The caller has locked
+ * the mutex `section`. */
 static bool find_again(struct lock_file *f)
 {
 	uint64_t descriptor;
@@ -361,7 +362,7 @@ static bool find_again(struct lock_file *f)
 	found = open_again(f, &descriptor, &page);
 	lock_file_drop(f->page);
 	f->page = found ? page : NULL;
-	/* Pairs with the acquire of readers outside of the section. */
+	/* Pairs with load_acquire() in functions that read the descriptor without locking the mutex `section`. */
 	store_release(&f->descriptor, found ? descriptor : LOST);
 	pthread_mutex_unlock(&files_lock);
 	return found;
@@ -444,7 +445,7 @@ bool lock_file_locked(struct lock_file *f, off_t offset)
 		 * it. */
 		if (answer == UNLOCKED && is_ours(f, descriptor))
 			return false;
-		/* Do not wait for the mutex: this thread itself may have it already. */
+		/* Do not wait for the mutex `section`, because this thread itself may have locked it already. */
 		if (pthread_mutex_trylock(&f->section))
 			break;
 		if (!is_ours(f, f->descriptor))

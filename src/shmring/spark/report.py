@@ -65,8 +65,8 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
     obstacles: list[str] = []
     told: list[str] = []
     versions = {"shmring": __version__, "spark": spark.version, "python": platform.python_version()}
-    # Import this here: workers' daemons import this file, and importlib.metadata imports csv and
-    # other modules, in whose place a task may bring its own.
+    # Import importlib.metadata only here, because it imports csv and other standard modules, and
+    # workers' daemons import this file: a csv.py that a task brings would then be ignored.
     metadata: Any = import_module("importlib.metadata")
     for package in ("pyarrow", "pandas"):
         with suppress(metadata.PackageNotFoundError):
@@ -116,7 +116,7 @@ def _queries(spark: Any, jvm: Any, most: int) -> list[dict[str, Any]]:
         try:
             names = [node.name() for node in convert(store.planGraph(number).allNodes())]
         except protocol.Py4JError:
-            continue  # skip a query that the session has just dropped: it keeps only the last ones
+            continue  # the session keeps only its last queries, and has just dropped this one
         nodes = [name for name in names if _NODES.search(name)]
         left = [name for name in nodes if not name.endswith(_OVER_RINGS)]
         if nodes:

@@ -165,9 +165,10 @@ def _imported(module: str) -> Any:
 
 @cache
 def _unknown(kind: int, code: CodeType) -> int:
-    """Return the reason (a number of exchange.py) why Spark's function cannot be replaced, or 0.
+    """Return exchange.CODE or exchange.PANDAS if Spark's function cannot be replaced, else 0.
 
-    The result is cached: a worker compares the sources, and logs a difference, once for each kind.
+    The two constants are reasons. The result is cached, so that a worker compares the sources, and
+    logs a reason, only once for each kind.
     """
     conversion = CONVERSIONS[kind]
     found = digest(code, conversion.relies_on)

@@ -3,8 +3,8 @@ package io.shmring;
 import java.nio.LongBuffer;
 
 /**
- * A consumer's buffer for drain(): native code writes where the messages lie, and a view shows one
- * message after the other.
+ * A consumer's buffer for drain(). Native code describes each message in the buffer (its offset in
+ * the ring, its length), and a view shows the handler one message after the other.
  */
 final class Drain {
   /** The most messages that one call takes. */
@@ -30,11 +30,13 @@ final class Drain {
     if (count == 0) {
       try {
         Native.read(ring, words.get(0), words.get(1), new long[Message.WORDS]);
-      } catch (Throwable error) { // Throwable: making the exception may fail by OutOfMemoryError
+      } catch (Throwable error) {
+        // Not only a RingException: native code throws OutOfMemoryError if it cannot make one.
         settle(consumer, words.get(4), error);
         throw error;
       }
-      // The message can be read after all: hand it back, and let the caller take it again.
+      // Native.take() found the first message damaged, but Native.read() could read it just now.
+      // Hand all taken messages back, so that the caller can take them again.
       settle(consumer, words.get(0), null);
       return Outcome.CONTENDED;
     }

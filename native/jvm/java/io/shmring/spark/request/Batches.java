@@ -31,8 +31,8 @@ final class Batches implements AutoCloseable {
   private static final int FEW_ROWS = 1024;
   private static final long FEW_BYTES = 1 << 16;
 
-  // Most bytes of a request that several batches share. In a request of this size, the fixed cost
-  // of a request hardly counts.
+  // A further batch joins a request only if the request is then expected to have at most this many
+  // bytes. In a request of this size, the fixed cost of a request hardly counts.
   private static final long MOST_TOGETHER = 1 << 20;
 
   // Time, from the start of filling a request, after which no further batch joins the request: the
@@ -51,7 +51,8 @@ final class Batches implements AutoCloseable {
   private final VectorPool.Form form;
   final GroupFiller groups;
   private Input input;
-  private int alone; // number of further requests that carry only one batch each
+  // Number of coming requests that carry one batch each, because the child was slow: see ALONE.
+  private int alone;
   private int cut; // rows taken from the child since the last multiple of cutRows()
   private final List<VectorPool> pools = new ArrayList<>(); // every pool of this task, to be closed
   private List<VectorPool> sides; // the pool of each side
