@@ -347,6 +347,7 @@ int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t 
 	return SHMRING_OK;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 /* Extends the open claim of a single producer up to `last`, which must be below shmring_producer_available(). */
 static int extend_claim(shmring_producer *p, uint64_t last)
 {

@@ -157,6 +157,7 @@ def _unseen(ring: RingLook, name: str) -> Finding:
         words += f"; it leads to {ring.target}" + ("" if there else ", where nothing is")
         command = f"shmring check {shlex.quote(ring.target)}" if there else remove
         return Finding(2, "link", ring.name, None, words, command)
+    # CHANGE: edit this for a new error
     if isinstance(error, VersionMismatch):
         # Suggest no command that removes the ring: programs of the other version may use it.
         return Finding(2, "version", ring.name, None, words)

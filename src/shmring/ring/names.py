@@ -241,6 +241,7 @@ def _living(path: str) -> list[dict[str, Any]]:
         ring.close()
 
 
+# CHANGE: edit this for a new error
 def _users(path: str) -> list[dict[str, Any]]:
     """Return the living participants; none for a damaged ring, because no process can join it."""
     try:

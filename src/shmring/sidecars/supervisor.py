@@ -322,6 +322,7 @@ class Supervisor:
         try:
             with shmring.attach(request_ring_name(self.name), read_only=True) as found:
                 return found.info.uuid == self._ring.info.uuid
+        # CHANGE: edit this for a new error
         except (RingNotFound, NotARing, Damaged, PermissionRefused):
             return False  # there is no ring of this name, or it is not this sidecar's
         except ShmringError:  # the check has failed, for example for lack of a file descriptor
