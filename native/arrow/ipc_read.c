@@ -162,7 +162,7 @@ enum {
 	BATCH_VARIADIC_COUNTS,
 };
 
-#define TABLES_BYTES 4096 /* most bytes of metadata besides nodes and extents; writers need far fewer */
+#define TABLES_BYTES 4096 /* maximum bytes of metadata besides nodes and extents; writers need far fewer */
 
 static enum ipc_answer read_message(const struct flat *metadata, uint64_t most_body, struct flat_table *header,
 				    uint64_t *body)

@@ -19,7 +19,7 @@ static void add_region(void *start, size_t bytes)
 	regions[region_count++] = (struct region){start, bytes};
 }
 
-/* Most separate leases of a consumer in any case. */
+/* Maximum number of separate leases of a consumer in any case. */
 enum { LEASES_USED = 4 };
 
 /* CHANGE: edit this for a new version of the layout */

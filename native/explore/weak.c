@@ -15,11 +15,11 @@
 
 enum {
 	SEVERAL = -1,
-	WORDS = 96, /* most shared words in one case */
+	WORDS = 96, /* maximum number of shared words in one case */
 	WRITES = SMALL_SLOTS, /* entries of a view for the last write of each slot's payload */
 	READS = SMALL_SLOTS * THREADS, /* entries of a view for each thread's last read of each slot's payload */
 	VIEW_ENTRIES = WORDS + WRITES + READS,
-	STORES = 500, /* most stores that some thread may still read */
+	STORES = 500, /* maximum number of stores that some thread may still read */
 	NOT_VIEWED = 0xff,
 };
 

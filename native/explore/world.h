@@ -46,7 +46,7 @@ struct memory {
  * sleepers. */
 enum { EXPLORE_DEADLINE_NS = 1000000 };
 
-/* Most words that a thread sleeps on at once. */
+/* Maximum number of words that a thread sleeps on at once. */
 enum { SLEEPS = 3 };
 
 enum thread_status { READY, PARKED, SLEEPING, FINISHED, DEAD };
@@ -175,7 +175,7 @@ void note_deaths(void);
 void thread_die(int i);
 
 /* weak.c */
-enum { WEAK_OPTIONS = 15 }; /* most options of one access */
+enum { WEAK_OPTIONS = 15 }; /* maximum number of options of one access */
 extern bool explore_weak; /* true for C11's memory model, false for sequential consistency */
 extern bool explore_unfinished; /* true if the search has left something out */
 extern bool explore_fences; /* true if both barriers of a pair are full fences */

@@ -278,7 +278,7 @@ static void trace_whole(struct run *run, bool arrive_late)
 	run->survivors[arrive_late].arrived = run->survivors[arrive_late].gone = 0;
 }
 
-/* Most children for one kill point. Now and then a child takes another path than
+/* Maximum number of children for one kill point. Now and then a child takes another path than
  * the traced one (the clock's loop in the vDSO, another number of digits in /proc):
  * its result is checked, and then another child is started. */
 #define ATTEMPTS 5

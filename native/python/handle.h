@@ -294,7 +294,7 @@ struct consumer {
 	bool end_markers; /* end markers are delivered as messages */
 	bool abandoned; /* abandon() was called: the branch delivers the leased messages again */
 	bool kept; /* some messages could not be handed back: closing the consumer hands them back */
-	uint64_t max_slots; /* most slots of a batch; 0: no bound */
+	uint64_t max_slots; /* maximum number of slots of a batch; 0: no bound */
 	uint64_t ends; /* number of ends of the stream that the core has told this consumer of */
 	long long waited_ns; /* time that calls have waited for messages */
 	bool calls; /* wait_any() of other threads is interrupted, so that they see the new value of `ends` */

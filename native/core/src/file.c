@@ -158,7 +158,7 @@ bool is_others(int fd)
 	return fstat(fd, &st) || st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH);
 }
 
-#define COPY_MOST (UINT64_C(64) << 20) /* most bytes of one copy: another user's sparse file may have any size */
+#define COPY_MOST (UINT64_C(64) << 20) /* maximum bytes of a copy: another user's sparse file may be large */
 
 /* Copies bytes of the file into a copied ring's memory. Bytes that are not copied read as zeros, and cost no
  * memory. */

@@ -52,8 +52,9 @@ Handle = Consumer | Producer
 _H = TypeVar("_H", bound=Handle)
 _T = TypeVar("_T", bytes, int)
 
-# Most consumers and producers that one thread waits for in one sleep. The kernel lets a sleep wait
-# for 128 words of memory, and one of these words is the bell, by which a task wakes the thread.
+# Maximum number of consumers and producers that one thread waits for in one sleep. The kernel lets
+# a sleep wait for 128 words of memory, and one of these words is the bell, by which a task wakes
+# the thread.
 _AT_ONCE = 127
 # Seconds after which a thread without work ends. A thread with work checks at this interval whether
 # its loop was closed. The loop's shutdown_asyncgens() stops the thread, but a program may close the

@@ -11,17 +11,18 @@ import pyarrow as pa
 from shmring._shmring import same_columns
 from shmring.arrow.batches import has_views
 
-# Most nanoseconds that a worker should work on one request: batches_wanted() allows as many batches
-# as take this time. A slow function then gets its batches one by one, and any idle worker can take
-# the next batch.
+# Maximum nanoseconds that a worker should work on one request: batches_wanted() allows as many
+# batches as take this time. A slow function then gets its batches one by one, and any idle worker
+# can take the next batch.
 _WORK = 2_000_000
-# Most batches that batches_wanted() allows in a request: with so many batches, the fixed cost of a
-# request is small beside the cost of its batches.
+# Maximum number of batches that batches_wanted() allows in a request: with so many batches, the
+# fixed cost of a request is small beside the cost of its batches.
 _MOST_BATCHES = 64
 # Bytes of answers, for two purposes: batches_wanted() aims at requests whose answers have so many
 # bytes together, and together() joins successive answers until they have so many.
 MOST_BYTES = 1 << 20
-# Most bytes of the answer to a batch if _MOST_BATCHES such answers are to stay within MOST_BYTES.
+# Maximum bytes of the answer to a batch if _MOST_BATCHES such answers are to stay within
+# MOST_BYTES.
 SMALL = MOST_BYTES // _MOST_BATCHES
 
 

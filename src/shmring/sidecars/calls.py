@@ -28,11 +28,12 @@ _arrow: Any = pa
 _CALLS = b"shmring.calls"
 _ANSWER = b"shmring.answer"
 
-# Most calls that a request may ask for, a limit of the format (see wire.py). For a select with more
-# UDFs, UdfSteps.java plans several requests.
+# Maximum number of calls that a request may ask for, a limit of the format (see wire.py). For a
+# select with more UDFs, UdfSteps.java plans several requests.
 MOST = 256
 
-# Most bytes of a request's description of its calls: far more than MOST calls with long names take.
+# Maximum bytes of a request's description of its calls: far more than MOST calls with long names
+# take.
 _MOST_BYTES = 4 << 20
 
 _SHOWN = 100  # an error's text shows at most so many characters of the text that it cites

@@ -34,7 +34,8 @@ _PART = 4  # a request moves if it and later ones occupy more than 1/_PART of th
 _LEAST = 1024  # fewest slots of any ring, and so of the ring that a request moves into
 _ALIGNMENT = 64  # bytes to which an Arrow body is aligned
 _PARTICIPANTS = 16  # seats of the ring that a request moves into: so many workers can attach
-_ADOPTION = 0.05  # most seconds that a worker waits for the lease of a dead worker's moved request
+# Maximum seconds that a worker waits for the lease of a moved request whose worker has died.
+_ADOPTION = 0.05
 _SEARCH_EVERY = 1.0  # seconds between searches for reference cycles that hold a request
 _SAY_EVERY = 60.0  # seconds between warnings of a held request
 

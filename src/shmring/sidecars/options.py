@@ -18,7 +18,7 @@ from shmring.sidecars.functions import Batching
 
 LOADING_SECONDS = 120.0  # default of `timeout`
 USUAL_WAIT = 5.0  # default of `max_wait_ms`
-_WIDTH = 96  # most characters in a line of a generated docstring
+_WIDTH = 96  # maximum characters in a line of a generated docstring
 
 Documented = TypeVar("Documented", bound=Callable[..., Any])
 Given = TypeVar("Given", bound=Mapping[str, Any])

@@ -44,8 +44,8 @@ from shmring.sidecars.wire import check_sidecar_name, parked_ring_name, request_
 
 LOOK_EVERY = 0.2
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
-# Most seconds to wait, after SIGKILL, for the end of a process, which a hanging GPU driver may keep
-# alive for ever.
+# Maximum seconds to wait, after SIGKILL, for the end of a process, which a hanging GPU driver may
+# keep alive for ever.
 _DYING = 30.0
 _PAUSE = 0.05  # seconds between checks whether a process has ended
 # Seconds that a process must run to count as started well. If it ends earlier, the pause before its

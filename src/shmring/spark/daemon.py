@@ -43,7 +43,7 @@ _BUFFER_BYTES = 65_536  # size of the buffer that Spark reads a worker's socket 
 # time, the executor closes the worker's rings (see docs/spark-design.md).
 _IDLE_MS = 3000
 _LOOK_MS = 1000  # milliseconds between checks whether the executor has closed the rings
-_PATIENCE = 5.0  # most seconds that the daemon, before it ends, waits until no rings are left
+_PATIENCE = 5.0  # maximum seconds that the daemon, before it ends, waits until no rings are left
 
 _libc = ctypes.CDLL(None)
 _worker = pyspark.daemon.worker

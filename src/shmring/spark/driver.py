@@ -40,8 +40,8 @@ _KNOWN = {
     "d67f8830d197d22c": False,  # 4.3
 }
 
-# Most memory files of a result. Several are used because tasks that write to one file wait for each
-# other.
+# Maximum number of memory files of a result. Several are used because tasks that write to one file
+# wait for each other.
 _MOST_FILES = 8
 _COPIED = 256 * 1024  # parts up to this size are copied; mapping a larger part is cheaper
 _PROT_READ, _MAP_PRIVATE = 1, 2

@@ -150,7 +150,7 @@ class _Rings:
             ring.unlink()
         self.known: dict[int, Known | None] = {}  # schema of the last request, by side
         self.encoder: BatchEncoder | None = None  # encoder for the last answer's schema
-        # Most bytes of a message: half of the ring, so that another message finds room.
+        # Maximum bytes of a message: half of the ring, so that another message finds room.
         self.most = most_bytes(self.answers.slots) // 2
 
     def is_used(self) -> bool:

@@ -34,9 +34,9 @@ from shmring.errors import (
 )
 from shmring.table_ring.schema import Layout, Tables
 
-# Most attempts of a call after its deadline. An attempt is made although the time is over if a look
-# has just shown a message or a free slot: the attempt is then likely to succeed. There is a limit
-# because other connections might be faster each time.
+# Maximum number of attempts of a call after its deadline. An attempt is made although the time is
+# over if a look has just shown a message or a free slot: the attempt is then likely to succeed.
+# There is a limit because other connections might be faster each time.
 LATE = 100
 
 # Seconds between two searches of the whole table: the first pause, which then doubles each time,

@@ -41,10 +41,11 @@ _STEADY = (
     *(types.FloatType, types.DoubleType, types.StringType, types.BinaryType, types.DateType),
     *(types.TimestampType, types.TimestampNTZType, types.DecimalType, types.DayTimeIntervalType),
 )
-# Most frames that JoinedRows makes of a request's rows. Groups with nulls in different columns need
-# different dtypes, and so different frames. Spark converts a request that needs more frames.
+# Maximum number of frames that JoinedRows makes of a request's rows. Groups with nulls in different
+# columns need different dtypes, and so different frames. Spark converts a request that needs more
+# frames.
 _MOST_VARIANTS = 16
-# Most entries of _layouts; _layouts is emptied before another entry is added.
+# Maximum number of entries of _layouts; _layouts is emptied before another entry is added.
 _MOST_LAYOUTS = 64
 # Layouts of frames as Spark makes them: the column names, and the kind, dtype and columns of each
 # block of pandas. A key has the column names (or the schema) and the columns' dtypes. A layout

@@ -56,10 +56,11 @@ public final class WorkerClient implements Client {
   // makes room.
   private static final Duration SHORT = Duration.ofMillis(1);
 
-  // Most requests under way while they have less than SMALL_BYTES together. Spark's own
-  // writer, too, collects 64 KB (SMALL_BYTES) in a buffer before it sends them.
+  // Maximum number of requests under way while they have less than SMALL_BYTES together. Spark's
+  // own writer, too, collects 64 KB (SMALL_BYTES) in a buffer before it sends them.
   private static final int MOST_SMALL = 64;
-  // Most large requests under way: the one on which the worker works, and the next one.
+  // Maximum number of large requests under way: the one on which the worker works, and the next
+  // one.
   private static final int FEW = 2;
   private static final long SMALL_BYTES = 1 << 16;
 
@@ -67,7 +68,7 @@ public final class WorkerClient implements Client {
   private static final int HEAD_BYTES = 64;
   // Names of the counters of the times in an answer's head, in the head's order.
   private static final List<String> TIMES = List.of("workedTime", "inputTime", "roomTime");
-  private static final int MOST_BYTES = Integer.MAX_VALUE - 8; // most bytes of a Java array
+  private static final int MOST_BYTES = Integer.MAX_VALUE - 8; // maximum bytes of a Java array
   private static final byte[] NONE = {};
   private static final int[] NO_GROUPS = {};
   // The flags of a message's head.

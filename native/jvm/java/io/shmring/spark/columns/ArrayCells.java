@@ -17,7 +17,8 @@ import org.apache.spark.unsafe.Platform;
  */
 final class ArrayCells implements RootWriter.Cells {
   private static final int FIRST_ELEMENTS = 1024;
-  // Most elements of a batch. The room doubles when it is full, and 2^31 is not an int.
+  // Maximum number of elements of a batch. The room doubles when it is full, and 2^31 is not an
+  // int.
   private static final int MOST_ELEMENTS = 1 << 30;
 
   private final ListVector vector;

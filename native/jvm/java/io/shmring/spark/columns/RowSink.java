@@ -23,7 +23,8 @@ import scala.collection.Iterator;
  * with, and each column's dictionary and nulls are looked at once for a batch, not for each row.
  */
 public final class RowSink extends GenericInternalRow {
-  // Most rows whose columns are copied together: the rows in a batch of Spark's file readers.
+  // Maximum number of rows whose columns are copied together: the rows in a batch of Spark's file
+  // readers.
   private static final int MOST_SELECTED = 4096;
 
   // Writer of each column; null if Spark's writer takes the column.
@@ -44,9 +45,9 @@ public final class RowSink extends GenericInternalRow {
   private transient RootWriter writer; // takes the present rows; null until a row begins
   private int row;
   private long rowBytes; // bytes of the present row
-  private int batchRows; // most rows of one batch
+  private int batchRows; // maximum number of rows of one batch
   private int enough; // number of rows after which end() tells the code to stop
-  private int mostRows; // most rows of the present writer
+  private int mostRows; // maximum number of rows of the present writer
   private boolean whole; // whether Spark would end its own batch after the row written last
 
   /**
@@ -64,7 +65,8 @@ public final class RowSink extends GenericInternalRow {
 
   /**
    * @param next a supplier of empty writers, called whenever one is needed
-   * @param batchRows most rows of a batch; a batch may end earlier because of its bytes
+   * @param batchRows maximum number of rows of a batch; a batch may end earlier because of its
+   *     bytes
    */
   public void writeTo(Supplier<RootWriter> next, int batchRows) {
     this.next = next;
@@ -99,8 +101,8 @@ public final class RowSink extends GenericInternalRow {
    * may still go on for a while, for example if a row of a join has many partners, and fill several
    * writers.
    *
-   * @param mostRows most rows of the present writer, which may be the rows of several batches; each
-   *     later writer takes the rows of one batch
+   * @param mostRows maximum number of rows of the present writer, which may be the rows of several
+   *     batches; each later writer takes the rows of one batch
    */
   public void limit(int enough, int mostRows) {
     this.enough = enough;

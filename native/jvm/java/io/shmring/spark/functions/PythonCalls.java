@@ -60,7 +60,7 @@ final class PythonCalls {
    *
    * @param types mapping from Spark types to Arrow types
    * @param conf settings that the worker is told
-   * @param rows most rows of a batch
+   * @param rows maximum number of rows of a batch
    * @param session the uuid of the session if its workers write logs; empty if they write none
    */
   record Settings(

@@ -26,8 +26,8 @@ final class Batches implements AutoCloseable {
   private static final int PAGES = 4;
   private static final int PAGES_OF_BATCH = 2;
 
-  // Most rows, and most bytes, that are written into vectors at a time once keepRows() was called:
-  // the rows are then moved from the vectors into Spark's queue.
+  // Maximum numbers of rows and bytes that are written into vectors at a time once keepRows() was
+  // called: the rows are then moved from the vectors into Spark's queue.
   private static final int FEW_ROWS = 1024;
   private static final long FEW_BYTES = 1 << 16;
 
@@ -47,7 +47,7 @@ final class Batches implements AutoCloseable {
   private final Call call;
   private final SparkTypes types;
   private final VectorMemory memory;
-  private final int mostRows; // most rows of a batch of the function
+  private final int mostRows; // maximum number of rows of a batch of the function
   private final VectorPool.Form form;
   final GroupFiller groups;
   private Input input;
@@ -58,8 +58,8 @@ final class Batches implements AutoCloseable {
   private List<VectorPool> sides; // the pool of each side
   private VectorPool generated; // the pool whose vectors generated code writes into
   private long mostBytes;
-  // Most bytes that generated code writes into vectors at a time: FEW_BYTES if the rows are moved
-  // from the vectors into Spark's queue, else unlimited.
+  // Maximum bytes that generated code writes into vectors at a time: FEW_BYTES if the rows are
+  // moved from the vectors into Spark's queue, else unlimited.
   private long pieceBytes = VectorPool.UNLIMITED;
   // Vectors that generated code has begun to fill before a request takes them.
   private final ArrayDeque<Vectors> ahead = new ArrayDeque<>();
@@ -120,7 +120,8 @@ final class Batches implements AutoCloseable {
   /**
    * Sets the client that sends the batches, before the first batch is asked for.
    *
-   * @param bytes most bytes of a batch, retained rows included; a larger row is a batch of its own
+   * @param bytes maximum bytes of a batch, retained rows included; a larger row is a batch of its
+   *     own
    */
   void begin(SidecarClient client, long bytes) {
     this.client = Optional.of(client);
@@ -153,7 +154,7 @@ final class Batches implements AutoCloseable {
    * Returns vectors filled with the next batches, as many as the child gives without delay;
    * {@link #hasNext} must have returned true.
    *
-   * @param most most batches in the vectors, if batches may be joined at all
+   * @param most maximum number of batches in the vectors, if batches may be joined at all
    */
   Vectors next(int most) {
     if (written.isEmpty() && input instanceof GroupInput grouped) {
@@ -181,7 +182,8 @@ final class Batches implements AutoCloseable {
   /**
    * Fills vectors with one batch, or with several that go as one request.
    *
-   * @param most most batches of the request; only one batch is filled while `alone` is above 0
+   * @param most maximum number of batches of the request; only one batch is filled while `alone` is
+   *     above 0
    */
   private void write(int most) {
     boolean isAhead = input instanceof GeneratedInput && !ahead.isEmpty();

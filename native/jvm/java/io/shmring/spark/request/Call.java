@@ -219,8 +219,8 @@ public sealed interface Call extends Serializable {
     /** Setting: module to run instead of DAEMON; the module must call DAEMON's main itself. */
     public static final String DAEMON_SETTING = "spark.shmring.daemon";
 
-    // Most requests under way at a time. The number is small because requests under way are wasted
-    // if a function stops early.
+    // Maximum number of requests under way at a time. The number is small because requests under
+    // way are wasted if a function stops early.
     private static final int IN_FLIGHT = 4;
 
     /**

@@ -47,7 +47,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * @param <T> rows, or batches of columns
  * @param columns names and types of the rows' columns
  * @param batchRows rows of a batch; 0 or less for all rows
- * @param inlineBytes most bytes of the first batches in the task's result
+ * @param inlineBytes maximum bytes of the first batches in the task's result
  * @param files path and target of each file's link under /proc, such as "/proc/5/fd/7 /memfd:a
  *     (deleted)"; no other file's link has this target
  * @param mostBytes largest allowed size of the result

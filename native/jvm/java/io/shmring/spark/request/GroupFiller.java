@@ -22,7 +22,7 @@ final class GroupFiller {
 
   /**
    * @param joins whether one request may have several groups
-   * @param mostRows most rows of a batch
+   * @param mostRows maximum number of rows of a batch
    */
   GroupFiller(boolean joins, int mostRows) {
     this.joins = joins;

@@ -28,7 +28,7 @@ final class VectorMemory extends MemoryConsumer implements AutoCloseable {
    * Returns whether the task now has memory for all its vectors.
    *
    * @param bytes bytes of the vectors now
-   * @param most most bytes that the task may ask for
+   * @param most maximum bytes that the task may ask for
    */
   boolean holds(long bytes, long most) {
     wanted = bytes - getUsed();

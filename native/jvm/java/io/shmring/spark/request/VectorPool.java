@@ -79,7 +79,7 @@ final class VectorPool implements AutoCloseable {
   /**
    * Returns empty vectors.
    *
-   * @param mostBytes most bytes of the rows that are written into them
+   * @param mostBytes maximum bytes of the rows that are written into them
    */
   Vectors take(long mostBytes) {
     Vectors vectors = free.isEmpty() ? made() : free.pop();

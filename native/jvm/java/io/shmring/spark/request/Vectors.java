@@ -54,7 +54,7 @@ final class Vectors {
   /**
    * Empties the vectors.
    *
-   * @param mostBytes most bytes of the rows that are written next
+   * @param mostBytes maximum bytes of the rows that are written next
    */
   void reset(long mostBytes) {
     writers.forEach(writer -> writer.reset(mostBytes));
