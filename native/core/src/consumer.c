@@ -117,6 +117,7 @@ __attribute__((cold, noinline)) static int take_undone(shmring_consumer *consume
 	return status;
 }
 
+/* CHANGE: edit this for a new counter that each participant has */
 /* Ends a take whose range is recorded and held: moves `taken`, and returns the lease. */
 static inline int take_recorded(shmring_consumer *consumer, struct seat *s, uint64_t seen, uint64_t end,
 				uint64_t word, uint32_t messages, struct shmring_lease *lease)

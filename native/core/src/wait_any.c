@@ -227,6 +227,7 @@ static bool leave(const struct any *a, int64_t start)
 	return lost;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 /* CHANGE: edit this for a new wait strategy */
 static int wait_until_any(struct any *a, int64_t deadline, uint8_t strategy)
 {

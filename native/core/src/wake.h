@@ -17,6 +17,7 @@ bool has_consumers(const struct branch *branch);
 bool has_work(const shmring *ring, const struct branch *branch);
 void pass_wake_up_on(shmring_consumer *consumer);
 
+/* CHANGE: edit this for a new option of a ring */
 /* Called after a publication. A consumer that goes to sleep announces itself, passes a heavy barrier
  * and checks once more (waiter.c). So the producer sees the announcement, or the consumer sees the message. */
 static inline void wake_readers(shmring *ring, bool asymmetric)

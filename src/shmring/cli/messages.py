@@ -234,6 +234,7 @@ def _drain(
     # After a second Ctrl-C, or an error of stdout, the messages not yet written are handed back.
     with _between_messages() as signals, _Unwritten(lines, counts) as unwritten:
         while not signals and (limit is None or counts["messages"] < limit):
+            # CHANGE: edit this for a new error
             try:
                 lease = _next(inp, unwritten, signals, until=until, timeout=timeout)
             except EndOfStream:

@@ -301,6 +301,7 @@ class _Branch:
         return f"shmring {verb} {shlex.quote(self.ring)}"
 
 
+# CHANGE: edit this for a new option of a journal
 def _journal_ended(branch: _Branch) -> Finding | None:
     if not branch.is_journal:
         return None
@@ -336,6 +337,7 @@ def _no_consumer(branch: _Branch) -> Finding | None:
     return branch.finding("no-consumer", words, command)
 
 
+# CHANGE: edit this for a new option of a journal
 def _journal_behind(branch: _Branch) -> Finding | None:
     is_late = branch.waited > min(branch.age, _JOURNAL_BEHIND)
     if not branch.is_journal or not is_late or any(c["stopped"] for c in branch.consumers):

@@ -164,6 +164,7 @@ class _Sleeper:
         loop = self._watch.loop
         while (waits := self._work()) is not None:
             rung, handles = waits
+            # CHANGE: edit this for a new option of a ring
             try:
                 ready = wait_any(handles, _IDLE, WAIT_FUTEX, self._bell, rung)
             # Wake all tasks: each calls its handle again, and gets the error there.

@@ -198,6 +198,7 @@ class SidecarClient(Closing):
         """Take all messages that have arrived; wait `timeout` seconds, for the first one only."""
         arrived = False
         while any(not request.complete for request in self._waiting.values()):
+            # CHANGE: edit this for a new error
             try:
                 lease = self._inbox.lease(timeout=0 if arrived else timeout)
             except (Empty, EndOfStream):  # no message, or an end marker, which answers no request

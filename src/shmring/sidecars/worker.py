@@ -165,6 +165,7 @@ class Worker:
         joint = self._joint
         if joint is not None:
             wait = min(wait, joint.left)
+        # CHANGE: edit this for a new error
         try:
             return self._inbox.lease(timeout=wait)
         except (Empty, EndOfStream):  # no message, or an end marker, which is no request

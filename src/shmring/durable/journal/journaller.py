@@ -194,6 +194,7 @@ class Journal(Closing):
 
     # --- the threads ----------------------------------------------------------------------------
 
+    # CHANGE: edit this for a new option of a journal
     def _run(self) -> None:
         try:
             try:
@@ -256,6 +257,7 @@ class Journal(Closing):
         some, nbytes = False, 0
         most = self._most()
         while nbytes < most:
+            # CHANGE: edit this for a new error
             try:
                 batch = self._lease(most - nbytes, timeout=0 if some else _IDLE)
             except (Empty, EndOfStream):  # EndOfStream: an earlier journal reached the end marker

@@ -135,6 +135,7 @@ public final class Consumer extends Handle implements AutoCloseable {
         : answer;
   }
 
+  // CHANGE: edit this for a new error
   private void checkAnswer(int status) {
     if (status == Outcome.ENDED) {
       ends++;

@@ -58,6 +58,7 @@ public final class Internals {
         if (position >= sequence) {
           return;
         }
+        // CHANGE: edit this for a new error
         try {
           int messages = messages(ring, position, sequence);
           if (messages == 0) {
