@@ -44,8 +44,8 @@ _FOR_WORKERS = 16
 SUPERVISOR = "supervisor"
 # First word of a supervisor's name, instead of SUPERVISOR, if its workers end before they serve.
 FAILING = "failing"
-# First word of a supervisor's second entry while it replaces older supervisors. The largest number
-# of the supervisors that it replaces follows.
+# First word of a supervisor's second entry while it replaces older supervisors. The next word is
+# the largest number among the older supervisors.
 REPLACES = "replaces"
 # First word of the name of a worker that is not ready; the function's name follows.
 LOADING = "loading "

@@ -35,8 +35,8 @@ with archives.installed_bytecode():
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # Greatest value to which glibc itself raises M_MMAP_THRESHOLD, in bytes.
 _MOST_MMAP_THRESHOLD = 32 << 20
-# Bytes of freed memory that each worker may keep at the end of its heap: twice the greatest block
-# that is allocated there (_MOST_MMAP_THRESHOLD).
+# Bytes of freed memory that each worker may keep at the end of its heap: twice
+# _MOST_MMAP_THRESHOLD, because no block on the heap is larger.
 _KEPT_BYTES = 64 << 20
 _BUFFER_BYTES = 65_536  # size of the buffer that Spark reads a worker's socket into
 # Milliseconds without a task after which a worker gives memory back to the system. After the same

@@ -378,8 +378,8 @@ class PostgresRing(Backend):
     def drop(self, connection: sa.Connection) -> None:
         self._hold_subscribers()
         self._drop_functions()
-        # Drop leases before sequences, because pops lock them in this order. Drop all sequences
-        # that a ring can have, with or without a subscriber.
+        # Drop leases before sequences, because pops lock them in this order. Drop the sequence of
+        # each possible subscriber, whether there is a subscriber or not.
         self._run(f"DROP TABLE IF EXISTS {self._named('_leases')}")
         cursors = [self._named(f"_pop_{holder}") for holder in range(MAX_SUBSCRIBERS)]
         self._run(f"DROP SEQUENCE IF EXISTS {', '.join(cursors)}, {self._named('_push')}")

@@ -326,8 +326,8 @@ class Journal(Closing):
                 break
             except NoSpace as error:
                 self.error = error
-                # Make room for this record. Sync and release the messages written so far: branches
-                # that follow the journal then get them, and release them in turn. After that, the
+                # Make room for this record. Sync and release the messages written so far: the
+                # journal's followers then get them, and release them in turn. After that, the
                 # retention may allow the journal to forget more segments.
                 self._await_sync()
                 self._sync(before)

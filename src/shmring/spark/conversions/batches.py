@@ -122,6 +122,6 @@ def _is_as_declared(frame: Any, kind: types.DataType) -> bool:
         or len(set(names)) < len(names)
     ):
         return False
-    # Leave a frame with a column in another byte order to Spark: pandas cannot select columns of
-    # such a frame.
+    # Leave a frame with a column in another byte order to Spark: pandas cannot select columns
+    # from a frame with it.
     return all(getattr(block.dtype, "isnative", True) for block in frame._mgr.blocks)

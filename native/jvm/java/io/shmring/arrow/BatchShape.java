@@ -143,8 +143,8 @@ final class BatchShape {
     long length = found.length();
     nodes.add(new ArrowFieldNode(length, found.nullCount()));
     boolean hasOffsets = false;
-    // The last offset, if the part has offsets: the number of elements of all lists, or the number
-    // of bytes of all texts or binaries. If the part has no offsets, the number of values.
+    // The last offset, if the part has offsets: it counts the elements of all lists, or the bytes
+    // in all texts or binaries. If the part has no offsets, the number of values.
     long end = length;
     for (BufferLayout layout : part.layouts) {
       int width = layout.getTypeBitWidth();

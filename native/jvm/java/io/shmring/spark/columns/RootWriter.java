@@ -30,8 +30,8 @@ public final class RootWriter {
   private final List<Integer> counted;
   private final long wholeBytes;
   private final boolean isStruct;
-  // List vector with one value, whose elements are the rows that are written; empty if each row
-  // that is written is a row of the vectors.
+  // List vector with one value, whose elements are the rows that are written; empty if the rows
+  // are written as rows of the vectors.
   private final Optional<ListVector> list;
   private int capacity;
   private int rows;
