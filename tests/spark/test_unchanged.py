@@ -233,6 +233,7 @@ def test_daemon_sweeps_before_its_work_after_an_executor_that_was_killed_with_it
     assert child(daemon, name).line() == kept
     assert left not in shmring.rings()
     lives.say()
+    lives.end()  # the fixture would kill it before it has removed its ring
 
 
 def test_memory_that_a_batch_had_is_there_for_the_next_one(child):
