@@ -293,6 +293,9 @@ def test_new_branch_beside_others_is_reported(ring: shmring.Ring, name: str) -> 
         f'shmring: ring "{name}" had no branch "bill ing" beside "billing": making it; '
         f"`shmring drop-branch {name} 'bill ing'` removes it\n"
     )
+    dashes = run("consume", name, "--branch", "-x", "--until", "empty")
+    assert dashes.stderr.endswith(f"`shmring drop-branch {name} -- -x` removes it\n")
+    assert run("drop-branch", name, "--", "-x").exit_code == 0
 
 
 def test_branch_that_is_not_there_is_answered_with_those_that_are(

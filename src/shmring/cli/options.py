@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +15,7 @@ from shmring._shmring import SLOT_BYTES
 from shmring.cli.output import complain, set_json
 from shmring.common.arguments import number_of, slots_of
 from shmring.ring import attach_or_make, look_on
+from shmring.ring.names import command_line
 
 if TYPE_CHECKING:
     from shmring.ring.records import CreateOptions
@@ -93,7 +93,7 @@ class Address:
 
     def command(self, verb: str, *arguments: str) -> str:
         """Return the command line of another command for this ring."""
-        return shlex.join(["shmring", verb, self.label, *arguments])
+        return command_line(verb, self.label, *arguments)
 
 
 def address_of(ring: str) -> Address:

@@ -16,7 +16,7 @@ from shmring._shmring import JOURNAL_BRANCH, SLOT_FILE_BYTES
 from shmring.errors import Damaged, NotARing, VersionMismatch
 from shmring.observers.host import HostLook, RingLook, Seen
 from shmring.ring import DEFAULT_SLOTS
-from shmring.ring.names import SHM_FOLDER, path_of
+from shmring.ring.names import SHM_FOLDER, command_line, path_of
 from shmring.ring.records import BranchLag, Finding, ParticipantRecord, most_waiting
 from shmring.sidecars.rings import MOVED, Staff
 from shmring.sidecars.rings import findings as findings_of_sidecar
@@ -297,8 +297,8 @@ class _Branch:
         status: Status = 2 if self.seen.is_full else 1
         return Finding(status, kind, self.ring, None, words, command)
 
-    def command(self, verb: str) -> str:
-        return f"shmring {verb} {shlex.quote(self.ring)}"
+    def command(self, verb: str, *arguments: str) -> str:
+        return command_line(verb, self.ring, *arguments)
 
 
 # CHANGE: edit this for a new option of a journal
@@ -331,9 +331,7 @@ def _no_consumer(branch: _Branch) -> Finding | None:
         f"Start its reader, or let the command drop the branch: the {branch.record['waiting']:,} "
         f"messages that wait for it would go with it"
     )
-    # After "--" the command does not take a branch's name that begins with "-" for an option.
-    dashes = "-- " if branch.name.startswith("-") else ""
-    command = f"{branch.command('drop-branch')} {dashes}{shlex.quote(branch.name)}"
+    command = branch.command("drop-branch", branch.name)
     return branch.finding("no-consumer", words, command)
 
 

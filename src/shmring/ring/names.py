@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import shlex
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -121,6 +122,15 @@ def is_own_limit(slots: int) -> bool:
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     most = slots * _shmring.SLOT_FILE_BYTES + RING_OVERHEAD
     return limit != resource.RLIM_INFINITY and most > limit
+
+
+def command_line(verb: str, ring: str, *arguments: str) -> str:
+    """Return the text of a command of `shmring` for a ring, quoted for a shell.
+
+    After "--", the command takes no argument that begins with "-" for an option.
+    """
+    dashes = ["--"] if any(each.startswith("-") for each in arguments) else []
+    return f"shmring {verb} {shlex.join([ring, *dashes, *arguments])}"
 
 
 def unlink(name: str | None = None, *, path: Path | None = None) -> None:
