@@ -104,7 +104,7 @@ public final class EncodedBatch implements AutoCloseable {
       open.put(0, ByteBuffer.wrap(head));
       Into into = new Into(open, head.length, first);
       into.write(ByteBuffer.wrap(schema));
-      MessageSerializer.serialize(new WriteChannel(into), batch);
+      write(into);
       open.commit(kind);
       return OptionalLong.of(open.id());
     } catch (IOException error) {

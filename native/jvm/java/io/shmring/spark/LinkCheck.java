@@ -101,30 +101,31 @@ public final class LinkCheck {
   private static Optional<String> look(List<String> packages) {
     try {
       ClassLoader loader = LinkCheck.class.getClassLoader();
-      Optional<String> missing = missing(used(packages), loader).map(Member::toString);
-      return missing.isPresent() ? missing : unimplemented(packages, loader);
+      Map<String, byte[]> files = files(packages);
+      Optional<String> missing = missing(used(files), loader).map(Member::toString);
+      return missing.isPresent() ? missing : unimplemented(files, loader);
     } catch (IOException | URISyntaxException error) {
       return Optional.of("readable jar of shmring: " + error);
     }
   }
 
-  /**
-   * Returns all members of Spark that classes of shmring use; empty if the classes lie in no jar.
-   *
-   * @param packages packages below io/shmring/spark/, each with a slash at its end; an empty text
-   *     for all of them
-   */
-  public static Set<Member> used(List<String> packages) throws IOException, URISyntaxException {
+  /** Returns all members of Spark that the classes of these files use. */
+  public static Set<Member> used(Map<String, byte[]> files) throws IOException {
     Set<Member> used = new TreeSet<>();
-    for (byte[] file : files(packages).values()) {
+    for (byte[] file : files.values()) {
       used.add(REPLACED);
       addMembers(new DataInputStream(new ByteArrayInputStream(file)), used);
     }
     return used;
   }
 
-  /** Returns the packages' class files, by class; empty if they lie in no jar. */
-  private static Map<String, byte[]> files(List<String> packages)
+  /**
+   * Returns the packages' class files, by class; empty if they lie in no jar.
+   *
+   * @param packages packages below io/shmring/spark/, each with a slash at its end; an empty text
+   *     for all of them
+   */
+  public static Map<String, byte[]> files(List<String> packages)
       throws IOException, URISyntaxException {
     CodeSource source = LinkCheck.class.getProtectionDomain().getCodeSource();
     File jar = new File(source.getLocation().toURI());
@@ -188,10 +189,9 @@ public final class LinkCheck {
    * Returns a method that is still abstract because a newer Spark has added it to a class or
    * interface that a class of shmring extends.
    */
-  public static Optional<String> unimplemented(List<String> packages, ClassLoader loader)
-      throws IOException, URISyntaxException {
+  public static Optional<String> unimplemented(Map<String, byte[]> files, ClassLoader loader) {
     try {
-      for (String name : files(packages).keySet()) {
+      for (String name : files.keySet()) {
         Class<?> extending = Class.forName(name, false, loader);
         if (!Modifier.isAbstract(extending.getModifiers())) {
           for (Method each : extending.getMethods()) {

@@ -151,16 +151,15 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
      * first, then the computed arguments.
      */
     private List<Integer> places(FunctionNode node) {
-      List<ExprId> columns =
-          CollectionConverters.asJava(node.child().output()).stream()
-              .map(Attribute::exprId)
-              .toList();
+      Seq<Attribute> child = node.child().output();
+      Map<ExprId, Integer> columns = ColumnsToRowsExec.places(child);
+      List<Expression> computed = arguments();
       return sent().stream()
           .map(
               each ->
                   each instanceof Attribute column
-                      ? columns.indexOf(column.exprId())
-                      : columns.size() + arguments().indexOf(each))
+                      ? columns.get(column.exprId())
+                      : Integer.valueOf(child.size() + computed.indexOf(each)))
           .toList();
     }
 

@@ -157,10 +157,12 @@ final class Batches implements AutoCloseable {
    * @param most maximum number of batches in the vectors, if batches may be joined at all
    */
   Vectors next(int most) {
-    if (written.isEmpty() && input instanceof GroupInput grouped) {
-      writeGroups(grouped);
-    } else if (written.isEmpty()) {
-      write(most);
+    if (written.isEmpty()) {
+      if (input instanceof GroupInput grouped) {
+        writeGroups(grouped);
+      } else {
+        write(most);
+      }
     }
     Vectors vectors = written.remove();
     vectors.finish();
