@@ -51,11 +51,11 @@ class _ToPandas:
         ):
             return [self._frame(batch, options)]
         values = [simple(array) for array in batch.columns]
+        others = [place for place, made in enumerate(values) if made is None]
+        converted = iter(_batches.to_pandas(batch.select(others), **options) if others else ())
         return [
-            _batches.to_pandas(batch.select([place]), **options)[0]
-            if made is None
-            else series_of(made, name)
-            for place, (made, name) in enumerate(zip(values, batch.schema.names, strict=True))
+            next(converted) if made is None else series_of(made, name)
+            for made, name in zip(values, batch.schema.names, strict=True)
         ]
 
     def _frame(self, batch: Any, options: Mapping[str, Any]) -> Any:
