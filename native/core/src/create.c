@@ -337,10 +337,11 @@ static int draft_fill(int fd, const char *name, const void *schema, const struct
 static int fail_exists(const char *path)
 {
 	struct stat found = {.st_mode = S_IFREG};
-	int reapable = shmring_reapable(path);
+	int reapable;
 
 	(void)lstat(path, &found);
-	if (!S_ISREG(found.st_mode) || reapable == SHMRING_E_NOT_A_RING)
+	reapable = S_ISREG(found.st_mode) ? shmring_reapable(path) : SHMRING_E_NOT_A_RING;
+	if (reapable == SHMRING_E_NOT_A_RING)
 		return fail(SHMRING_E_NOT_A_RING, "%s is %s, and no ring: use another name or path", path,
 			    S_ISREG(found.st_mode)   ? "a file"
 			    : S_ISDIR(found.st_mode) ? "a directory"
