@@ -24,6 +24,7 @@ import pyarrow as pa
 import shmring
 from shmring import Consumer, Lease, Ring
 from shmring._shmring import is_released, is_used, own, slots_for
+from shmring.common.arguments import LEAST_SLOTS
 from shmring.common.closing import Closing
 from shmring.errors import Empty, LimitReached, RingNotFound, ShmringError
 from shmring.sidecars.rings import MOVED, parked_rings, request_at
@@ -31,7 +32,6 @@ from shmring.sidecars.wire import KIND_REQUEST, WORKERS_BRANCH, Head, parked_rin
 
 INTERVAL = 0.1  # seconds between checks; a request moves only if two checks in a row see it
 _PART = 4  # a request moves if it and later ones occupy more than 1/_PART of the ring
-_LEAST = 1024  # fewest slots of any ring, and so of the ring that a request moves into
 _ALIGNMENT = 64  # bytes to which an Arrow body is aligned
 _PARTICIPANTS = 16  # seats of the ring that a request moves into: so many workers can attach
 # Maximum seconds that a worker waits for the lease of a moved request whose worker has died.
@@ -55,7 +55,7 @@ class _Parked:
     @classmethod
     def made(cls, request: Lease, name: str) -> Self:
         """Copy a request into a new ring, and hold it there."""
-        slots = _LEAST
+        slots = LEAST_SLOTS
         while slots < 2 * slots_for(len(request), True) + 2:
             slots *= 2
         # Remove the ring of a worker that died while it moved this request, if there is one.

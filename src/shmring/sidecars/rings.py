@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import shmring
 from shmring._shmring import MAX_PARTICIPANTS, SLOT_FILE_BYTES
+from shmring.common.arguments import LEAST_SLOTS
 from shmring.errors import (
     Damaged,
     LimitReached,
@@ -284,9 +285,6 @@ def _go(participant: ParticipantRecord) -> str:
 # --- the rings ------------------------------------------------------------------------------------
 
 
-_LEAST = 1024  # fewest slots of a ring whose size the user has not set: no ring can have fewer
-
-
 @dataclass(frozen=True, slots=True)
 class Size:
     """The size of one kind of ring."""
@@ -318,7 +316,7 @@ class Size:
         connect_timeout : seconds to wait for memory, after which NoSpace is raised
         """
         begun = time.monotonic()
-        lowest = _LEAST if slots is None else slots
+        lowest = LEAST_SLOTS if slots is None else slots
         while True:
             wanted = self._fitting() if slots is None else slots
             while wanted > lowest:
@@ -337,7 +335,7 @@ class Size:
     def _fitting(self) -> int:
         """Return a number of slots, a power of two: the usual one, or less if memory is short."""
         _, free = memory()
-        slots = _LEAST
+        slots = LEAST_SLOTS
         while slots < self.usual and 2 * slots * SLOT_FILE_BYTES <= free // self.part:
             slots *= 2
         return slots
@@ -350,7 +348,7 @@ class Size:
             f"{SHM_FOLDER} has {free >> 20} of {total >> 20} MB left, and a ring of {slots} "
             f"slots needs {slots * SLOT_FILE_BYTES / 2**20:.1f} MB{waited}; give it more "
             f"(docker run --shm-size=1g; in Kubernetes an emptyDir of medium Memory)"
-            f"{smaller if slots > _LEAST else ''}, or let fewer tasks run at a time"
+            f"{smaller if slots > LEAST_SLOTS else ''}, or let fewer tasks run at a time"
         )
 
 

@@ -94,12 +94,12 @@ class SqliteBackend(Backend):
                 " file back, or attach again"
             )
 
-    def _refuse_other_ring(self, head: tuple[int, int, int, bool]) -> None:
+    def _refuse_other_ring(self, is_ours: bool) -> None:
         """Raise RingNotFound if the ring was replaced by a ring of another size.
 
-        `head` is a row of _head_push, whose last column compares the size with the handle's.
+        `is_ours` is the last column of _head_push, which compares the size with the handle's.
         """
-        if not head[3]:
+        if not is_ours:
             raise self.dropped()
 
     def use(self, layout: Layout) -> None:
@@ -174,8 +174,8 @@ class SqliteBackend(Backend):
             head = database.execute(self._head_push).fetchone()
             if head is None:
                 raise _Miss
-            self._refuse_other_ring(head)
-            first, subscribers, holders, _ = head
+            first, subscribers, holders, is_ours = head
+            self._refuse_other_ring(is_ours)
             slot_of = self._layout.slot_of
             values = [
                 (n, time_ns, subscribers, holders, message, slot_of(n))
@@ -242,7 +242,7 @@ class SqliteBackend(Backend):
                 if row and row[1] is None:
                     # The subscriber was removed (no row has its epoch), or the whole ring was
                     # replaced: check for the latter.
-                    self._refuse_other_ring(self._driver.execute(self._head_push).fetchone())
+                    self._refuse_other_ring(self._driver.execute(self._head_push).fetchone()[3])
                 return Peek(*row) if row else Peek(push=0, number=None)
             # Read the last of the slots: if it is free, the slots before it are free, too, because
             # slots come free in the order of their numbers. Check these slots as well, because

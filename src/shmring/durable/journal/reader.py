@@ -163,7 +163,8 @@ def _no_journal(disk: Disk, path: str) -> RingNotFound:
     deeper: list[str] = []
     for name in sorted(disk.names(path)):
         with contextlib.suppress(ShmringError):  # a file, or a directory that may not be read
-            deeper += [name] * bool(segment_names(disk, os.path.join(path, name)))
+            if segment_names(disk, os.path.join(path, name)):
+                deeper.append(name)
     inside = f", but these directories in it do: {', '.join(deeper[:8])}" if deeper else ""
     return RingNotFound(f"{path} holds no journal{inside}; ring.journal({path!r}) begins one")
 
