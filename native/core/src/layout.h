@@ -131,6 +131,7 @@ struct branch {
 	struct cell32 futex; /* counts wake-ups of this branch */
 };
 
+/* CHANGE: edit this for a new version of the layout */
 /* Region 3. */
 struct cursors {
 	struct cell64 claim; /* next sequence to claim */

@@ -229,6 +229,7 @@ static bool leave(const struct any *a, int64_t start)
 
 /* CHANGE: edit this for a new option of a ring */
 /* CHANGE: edit this for a new wait strategy */
+/* CHANGE: edit this for a new counter that each participant has */
 static int wait_until_any(struct any *a, int64_t deadline, uint8_t strategy)
 {
 	const struct shmring_wait_strategy_info *how = &wait_strategies[strategy];

@@ -210,6 +210,7 @@ class _Watch:
         self._sleepers = [_Sleeper(self)]
         self._end: AsyncIterator[None] | None = None
 
+    # CHANGE: edit this for a new counter that each participant has
     async def ready(self, handle: Handle, wanted: int, deadline: float | None) -> bool:
         """Wait until the handle may be tried again; return False if the time was up first.
 

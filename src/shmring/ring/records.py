@@ -187,6 +187,7 @@ class HolderRecord(TypedDict):
     words: str
 
 
+# CHANGE: edit this for a new version of the layout
 class RingStats(TypedDict):
     """Positions and counters of a ring; see :meth:`shmring.Ring.stats`.
 
