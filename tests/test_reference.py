@@ -9,6 +9,7 @@ from blocks import ROOT
 
 import shmring.errors
 import shmring.table_ring
+from shmring.common.arguments import WAITS
 from shmring.metrics import METRICS
 from shmring.ring.records import Counters
 from shmring.sidecars.options import PluginOptions, rows, setting_of
@@ -37,9 +38,11 @@ def in_java(pattern: str, *files: Path) -> set[str]:
 
 def test_page_of_spark_has_every_option() -> None:
     files = JAVA.rglob("*Options.java")
-    known = in_java(r'options\.(?:text|choice|flag|positive|millis)\(\s*"(\w+)"', *files)
+    known = in_java(r'options\.\w+\(\s*"(\w+)"', *files) | {"ring"}
     assert {"branch", "inDoubt"} < known
-    assert first_column("spark.md", "option") == known | {"ring", "start"}
+    assert first_column("spark.md", "option") == known
+    (names,) = in_java(r"NAMES =\s+List\.of\(([^;]*?)\.split", JAVA / "job/Options.java")
+    assert set(re.findall(r"\w+", names)) == known
 
 
 def test_page_of_spark_has_every_configuration_of_the_plugin() -> None:
@@ -49,6 +52,12 @@ def test_page_of_spark_has_every_configuration_of_the_plugin() -> None:
     known |= {"spark.shmring.ring.NAME.slots"}
     known |= in_java(r'"(spark\.shmring\.\w+)"', config)
     assert first_column("spark.md", "configuration of the plugin") == known
+
+
+def test_pages_have_every_wait_strategy() -> None:
+    assert first_column("../guides/tuning.md", "name") == set(WAITS)
+    words = (PAGES / "python.md").read_text().partition("How to wait:")[2].partition(".")[0]
+    assert set(re.findall(r'"(\w+)"', words)) == set(WAITS)
 
 
 def test_page_of_metrics_has_every_metric_and_counter() -> None:

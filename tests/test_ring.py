@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from programs import python
 
 import shmring
 from shmring.ring import handle as ring_module
+from shmring.ring.records import CreateOptions
 
 
 def test_created_ring_is_found_by_its_name(name):
@@ -91,6 +93,11 @@ def test_options_are_kept_in_the_ring(name):
         assert info.first_sequence == ring.claimed == ring.floor == 1 << 40
         assert info.owner_uid == os.getuid()
         assert len(info.uuid) == 32
+
+
+def test_open_or_create_takes_every_option_of_create():
+    taken = inspect.signature(shmring.create).parameters.keys() - {"name", "path"}
+    assert taken == CreateOptions.__annotations__.keys()
 
 
 def test_open_or_create_makes_it_once(name):

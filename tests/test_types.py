@@ -12,6 +12,7 @@ import pytest
 from programs import ended
 
 import shmring
+from shmring.common.arguments import WAITS
 
 pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("typed_program.py")
@@ -80,8 +81,7 @@ def test_the_typed_program_runs() -> None:
 
 def test_wait_strategies_are_named_once() -> None:
     names = get_args(shmring.Wait)
-    # CHANGE: edit this for a new wait strategy
-    assert set(names) == {"default", "spin", "yield", "sleep", "futex"}
+    assert set(names) == set(WAITS)
     package = Path(shmring.__file__).parent
     sources = [*package.rglob("*.py"), *package.rglob("*.pyi")]
     named = [file.name for file in sources if '"yield"' in file.read_text()]

@@ -23,13 +23,17 @@ from shmring.cli.output import (
     wants_json,
 )
 from shmring.inspect import filled_rows
-from shmring.ring.records import ParticipantRecord, RingInfo, RingStats
+from shmring.ring.records import Counters, ParticipantRecord, RingInfo, RingStats
 
 Columns = dict[str, Callable[[Any], object]]
 
 _KINDS = ("exclusive", "ephemeral", "drop_oldest")
-# CHANGE: edit this for a new counter that each participant has
-_RARE = ("full_waits", "empty_waits", "contended", "recovered", "overrun", "dropped", "redelivered")
+# Counters that are shown only if they count something.
+_RARE: Columns = {
+    name.replace("_", " "): itemgetter(name)
+    for name in Counters.__annotations__
+    if name not in ("messages", "bytes")
+}
 
 
 @click.command()
@@ -153,11 +157,11 @@ def summary(address: Address, stats: RingStats) -> list[str]:
 
 def _header(info: RingInfo) -> str:
     # CHANGE: edit this for a new option of a ring
-    kinds = ("single_producer", "checksum")
+    kinds = [name for name, value in info._asdict().items() if value is True]
     return (
         f"{size(info.file_bytes)}, mode {info.mode:o} of user {info.owner_uid}, made "
         f"{as_time(info.created_ns)}, layout {info.layout[0]}.{info.layout[1]}"
-        + "".join(f", {kind.replace('_', ' ')}" for kind in kinds if getattr(info, kind))
+        + "".join(f", {kind.replace('_', ' ')}" for kind in kinds)
     )
 
 
@@ -176,15 +180,15 @@ def _holds_from(participant: ParticipantRecord) -> str:
 
 def _counters(participants: list[ParticipantRecord]) -> tuple[list[str], list[tuple[object, ...]]]:
     """Return the columns and rows of the counters; a column with only zeros is left out."""
-    shown = [c for c in _RARE if any(participant[c] for participant in participants)]
+    shown = {name: count for name, count in _RARE.items() if any(map(count, participants))}
     return (
-        ["seat", "messages", "size", *(c.replace("_", " ") for c in shown)],
+        ["seat", "messages", "size", *shown],
         [
             (
                 participant["seat"],
                 participant["messages"],
                 size(participant["bytes"]),
-                *(participant[c] for c in shown),
+                *(count(participant) for count in shown.values()),
             )
             for participant in participants
         ],
