@@ -3,7 +3,7 @@
 `make arrows` prints it, `make lint` checks it (--check). Each part of the code (layers.toml
 beside this file) is a list of layers, top first. A unit (a C file with its header, a Java
 package) may use what lies on a lower layer; an arrow that runs up, or along a layer, is an
-error unless `allow` names it, with the reason. So is a usual change of docs/architecture.md that
+error unless `allow` names it, with the reason. So is a usual change of docs/changes.md that
 no comment `CHANGE: ...` marks in the code. The layers of the Python package stand in
 pyproject.toml, and import-linter checks them; they are only drawn here.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -164,9 +165,9 @@ def package() -> Part:
 
 
 def unmarked_changes() -> list[str]:
-    """Usual changes of docs/architecture.md without a mark in the code, and marks without a row."""
-    section = (ROOT / "docs/architecture.md").read_text().partition("## Usual changes")[2]
-    told = {line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| a ")}
+    """Sections of docs/changes.md without a mark in the code, and marks without a section."""
+    page = (ROOT / "docs/changes.md").read_text()
+    told = {f"a {change}" for change in re.findall(r"^## A (.+)$", page, re.M)}
     files = (path for top in ("native", "src") for path in (ROOT / top).rglob("*.*"))
     code = [path.read_text() for path in files if path.suffix in {".c", ".h", ".java", ".py"}]
     marked = {
@@ -177,7 +178,21 @@ def unmarked_changes() -> list[str]:
     return [
         f"nothing in the code is marked 'CHANGE: edit this for {change}'"
         for change in told - marked
-    ] + [f"docs/architecture.md has no row '{change}'" for change in marked - told]
+    ] + [f"docs/changes.md has no section '{change}'" for change in marked - told]
+
+
+def lost_files() -> list[str]:
+    """File names in docs/changes.md that are not the end of exactly one path."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True)
+    paths = [f"/{path}" for path in listed.stdout.decode().splitlines()]
+    page = (ROOT / "docs/changes.md").read_text()
+    named = set(re.findall(r"`([\w./]+\.(?:c|h|java|json|md|pyi?|yaml))`", page))
+    found = {name: sum(path.endswith(f"/{name}") for path in paths) for name in sorted(named)}
+    return [
+        f"docs/changes.md names {name}, and {count} files have this name"
+        for name, count in found.items()
+        if count != 1
+    ]
 
 
 def main() -> int:
@@ -191,7 +206,7 @@ def main() -> int:
         for line in part.wrong(arrows):
             print(f"{part.folder}: {line}", file=sys.stderr)
             failed = True
-    for line in unmarked_changes():
+    for line in (*unmarked_changes(), *lost_files()):
         print(line, file=sys.stderr)
         failed = True
     if "--check" not in sys.argv[1:]:
