@@ -35,6 +35,7 @@ MORE_WALKS = 10
 SECONDS = 120
 NO_ORDERINGS = {"atomics.h", "atomics.c"}  # files that define the orderings
 OPEN = "**open**"
+HEADING = "| function | ordering | case that notices, or reason to keep it |"
 
 # CHANGE: edit this for a new memory ordering
 ACCESS = re.compile(
@@ -138,7 +139,7 @@ def write_page(verdicts: dict[tuple[str, str, str], str]) -> None:
     for (where, function, access), verdict in rows:
         if where != file:
             file = where
-            lines += ["", f"## {file}", "", "| function | ordering | without it |", "|---|---|---|"]
+            lines += ["", f"## {file}", "", HEADING, "|---|---|---|"]
         lines.append(f"| `{function}` | {access} | {verdict} |")
     PAGE.write_text(head + re.sub("\n\n\n+", "\n\n", "\n".join(lines)) + "\n")
 
