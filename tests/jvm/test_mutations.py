@@ -131,3 +131,12 @@ def test_rows_that_a_column_has_and_its_batch_has_not_take_no_memory(
     assert f"it has {2**31 - 8} values of {ROWS}" in text
     assert direct < DIRECT / 2
     assert collections < 5
+
+
+def test_damaged_answer_of_a_worker_leaves_no_memory_allocated(java: Java) -> None:
+    said = check(java("io.shmring.exchange.DecodeCheck")).splitlines()
+    worker, advice = "the answers of a Python worker: ", "; do driver and executors run the same"
+    assert said[0].startswith(f"{worker}its batches do not have 3 rows together{advice}")
+    assert said[2].startswith("an answer leaves out columns that its request does not have")
+    assert said[4].startswith(f"{worker}row counts of several batches in an answer in parts")
+    assert said[1::2] == ["0"] * 3

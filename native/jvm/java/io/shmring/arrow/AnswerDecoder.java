@@ -230,25 +230,32 @@ public final class AnswerDecoder {
 
     /**
      * Returns the whole answer: its own columns, and slices of the request's columns, which share
-     * the request's memory. Closing the answer closes the slices but not the request's columns.
+     * the request's memory. Closing the answer closes the slices but not the request's columns. If
+     * this method throws, it closes the answer's own columns.
      */
     VectorSchemaRoot whole(
         VectorSchemaRoot own, VectorSchemaRoot request, LongConsumer passedOn) {
       int rows = own.getRowCount();
-      if (rows != request.getRowCount()) {
-        throw damaged(rows + " rows of " + request.getRowCount());
-      }
       List<FieldVector> columns = new ArrayList<>();
-      int next = 0;
-      for (int place : places) {
-        if (place == OWN) {
-          columns.add(own.getVector(next++));
-        } else {
-          columns.add(shared(request.getVector(place), rows));
-          passedOn.accept(request.getVector(place).getBufferSize());
+      try {
+        if (rows != request.getRowCount()) {
+          throw damaged(rows + " rows of " + request.getRowCount());
         }
+        int next = 0;
+        for (int place : places) {
+          if (place == OWN) {
+            columns.add(own.getVector(next++));
+          } else {
+            columns.add(shared(request.getVector(place), rows));
+            passedOn.accept(request.getVector(place).getBufferSize());
+          }
+        }
+        return new VectorSchemaRoot(schema.getFields(), columns, rows);
+      } catch (RuntimeException error) {
+        columns.forEach(FieldVector::close);
+        own.close();
+        throw error;
       }
-      return new VectorSchemaRoot(schema.getFields(), columns, rows);
     }
 
     private static FieldVector shared(FieldVector column, int rows) {

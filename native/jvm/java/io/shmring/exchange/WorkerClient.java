@@ -345,27 +345,26 @@ public final class WorkerClient implements Client {
   }
 
   private Answer decoded(Piece given) {
-    boolean refers = given.head.has(REFERS);
-    if (refers && (waiting.isEmpty() || oldest() != given.head.number)) {
-      given.release();
-      throw damaged("an answer refers to a request that is not under way");
-    }
+    Runnable close = given::release;
     try {
+      boolean refers = given.head.has(REFERS);
+      if (refers && (waiting.isEmpty() || oldest() != given.head.number)) {
+        throw damaged("an answer refers to a request that is not under way");
+      }
       VectorSchemaRoot sent = refers ? waiting.element().batch().columns() : VectorSchemaRoot.of();
       int head = WorkerHead.bytes(given.head.together);
       VectorSchemaRoot batch =
           given.lease.isPresent()
               ? decoder.decode(given.lease.get().message(), head, sent, true)
               : decoder.read(given.parts, sent);
-      return new Answer(
-          batch,
-          rows(given, batch.getRowCount()),
+      close =
           () -> {
             batch.close();
             given.release();
-          });
+          };
+      return new Answer(batch, rows(given, batch.getRowCount()), close);
     } catch (RuntimeException error) {
-      given.release();
+      close.run();
       throw error;
     }
   }
@@ -374,7 +373,10 @@ public final class WorkerClient implements Client {
     if (given.head.together == 0) {
       return new int[] {all};
     }
-    int[] rows = given.head.rows(given.lease.orElseThrow().message());
+    if (given.lease.isEmpty()) {
+      throw damaged("row counts of several batches in an answer in parts");
+    }
+    int[] rows = given.head.rows(given.lease.get().message());
     if (Arrays.stream(rows).anyMatch(each -> each < 0)
         || Arrays.stream(rows).asLongStream().sum() != all) {
       throw damaged("its batches do not have " + all + " rows together");
