@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from direct import DIRECT, FUNCTIONS
@@ -32,6 +33,23 @@ def failure(act: Callable[[], object]) -> str:
     with pytest.raises(Exception) as caught:  # noqa: PT011
         act()
     return str(caught.value)
+
+
+@contextmanager
+def logged(spark: SparkSession, of_class: str) -> Iterator[Callable[[], str]]:
+    """Yield a function that returns what a Java class of the driver has logged in the block."""
+    log4j: Any = cast(Any, spark)._jvm.org.apache.logging.log4j
+    writer: Any = cast(Any, spark)._jvm.java.io.StringWriter()
+    make = log4j.core.appender.WriterAppender.createAppender
+    appender = make(None, None, writer, "of a test", False, True)
+    appender.start()
+    log4j.core.config.Configurator.setLevel(of_class, log4j.Level.INFO)
+    logger = log4j.LogManager.getLogger(of_class)
+    logger.addAppender(appender)
+    try:
+        yield writer.toString
+    finally:
+        logger.removeAppender(appender)
 
 
 class Sessions:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from fixture_types import Read, RunThread, Until
 from pyspark.sql import DataFrame, SparkSession, functions
-from sessions import failure
+from sessions import failure, logged
 
 import shmring
 
@@ -315,6 +315,19 @@ def test_a_new_branch_begins_where_it_is_told_to(ring: shmring.Ring, read: Read)
     assert read(ring.name, branch="a", start="latest").count() == 0
     assert read(ring.name, branch="b", start=half).count() == 200
     assert read(ring.name, branch="c", start="earliest").count() == 400
+
+
+def test_log_tells_of_a_new_branch_beside_others(
+    spark: SparkSession, ring: shmring.Ring, read: Read
+) -> None:
+    with logged(spark, "io.shmring.spark.read.RingReads") as said:
+        read(ring.name, branch="a").count()
+        read(ring.name).count()
+        assert said() == ""
+        for _ in range(2):
+            read(ring.name, branch="b").count()
+    (line,) = said().splitlines()
+    assert f'ring "{ring.name}" had no branch "b" beside "a": making it' in line
 
 
 def test_a_task_that_fails_hands_its_messages_back(ring: shmring.Ring, read: Read) -> None:

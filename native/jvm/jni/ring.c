@@ -232,6 +232,17 @@ NATIVE(jboolean, branch, jlong ring, jbyteArray branch, jlongArray result)
 	return JNI_TRUE;
 }
 
+/* Returns the name of the branch with this number; NULL if there is none, or if it lives no longer than its
+ * consumers. */
+NATIVE(jbyteArray, lastingBranch, jlong ring, jint id)
+{
+	struct shmring_branch_info info;
+
+	if (shmring_branch_info(from_handle(ring), (uint32_t)id, &info) || info.ephemeral)
+		return NULL;
+	return text_bytes(env, info.name);
+}
+
 NATIVE(jlong, join, jlong ring, jbyteArray branch, jint start, jlong sequence, jint flags, jbyteArray name)
 {
 	struct shmring_branch_options options = branch_options(start, sequence, flags);

@@ -1,9 +1,15 @@
 package io.shmring;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 
 /** Calls that shmring's own packages need beyond the API. They may change in any version. */
 public final class Internals {
+  private static final int MOST_BRANCHES = Long.SIZE; // a set of branches is the bits of a word
+  private static final String JOURNAL = "journal"; // name of the branch of a ring's journal
+
   private Internals() {}
 
   /** The sequence where a take would end, and the number of its messages. */
@@ -38,6 +44,24 @@ public final class Internals {
     synchronized (consumer) {
       Native.hearEnds(consumer.handle(), since);
     }
+  }
+
+  /**
+   * Returns the names of the ring's branches that stay without consumers, without the branch of its
+   * journal.
+   */
+  public static List<String> branches(Ring ring) {
+    List<String> names = new ArrayList<>();
+    synchronized (ring) {
+      for (int id = 0; id < MOST_BRANCHES; id++) {
+        byte[] name = Native.lastingBranch(ring.handle(), id);
+        if (name != null) {
+          names.add(new String(name, StandardCharsets.UTF_8));
+        }
+      }
+    }
+    names.remove(JOURNAL);
+    return names;
   }
 
   /** Returns the next sequence that a consumer's branch will take. */

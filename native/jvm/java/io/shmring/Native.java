@@ -59,6 +59,8 @@ final class Native {
 
   static native boolean branch(long ring, byte[] branch, long[] result);
 
+  static native byte[] lastingBranch(long ring, int id);
+
   static native long openProducer(long ring, byte[] name);
 
   static native void closeProducer(long producer);

@@ -71,6 +71,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
       return ownBranch(ring, branch, who);
     }
     takeTurn();
+    RingReads.reportNew(ring, options.branch()); // new only if the option `hosts` names this host
     Consumer joined = ring.consumer(options.branch(), branch, who);
     // An end marker that another consumer has reached since the plan was made ends this read too.
     if (partition.ends() >= 0) {

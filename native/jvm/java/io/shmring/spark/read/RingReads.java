@@ -1,6 +1,7 @@
 package io.shmring.spark.read;
 
 import io.shmring.BranchInfo;
+import io.shmring.Internals;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
@@ -17,9 +18,13 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** The reads of a DataFrame. All plans of the DataFrame share them. */
 public final class RingReads {
+  private static final Logger LOG = LoggerFactory.getLogger(RingReads.class);
+
   /** Advice for users whose DataFrame cannot be read twice. */
   public static final String WAYS_OUT =
       "Use .cache() or .localCheckpoint() before a DataFrame is used more than once, load another"
@@ -28,6 +33,20 @@ public final class RingReads {
   private final Map<Key, RingRead> reads = new ConcurrentHashMap<>();
 
   private record Key(RingPlace place, String branch) {}
+
+  /**
+   * Logs a warning if a read is about to make a branch beside others, because the branch's name may
+   * be misspelled.
+   */
+  public static void reportNew(Ring ring, String branch) {
+    List<String> others = Internals.branches(ring);
+    if (!others.isEmpty() && ring.branch(branch).isEmpty()) {
+      LOG.warn(
+          "ring \"{}\" had no branch \"{}\" beside \"{}\": making it; if the name is misspelled,"
+              + " remove it with `shmring drop-branch`, because it holds back the producers",
+          ring.name(), branch, String.join("\", \"", others));
+    }
+  }
 
   RingRead of(RingPlace place, String branch) {
     return reads.computeIfAbsent(new Key(place, branch), first -> new RingRead());
@@ -142,6 +161,7 @@ public final class RingReads {
         }
       }
       try (Ring ring = Ring.attach(name)) {
+        reportNew(ring, options.branch());
         // From now on, the ring keeps new messages until this branch has read them.
         ring.subscribe(options.branch(), options.branchOptions());
         Optional<BranchInfo> branch = ring.branch(options.branch());

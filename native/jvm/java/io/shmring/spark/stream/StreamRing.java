@@ -10,6 +10,7 @@ import io.shmring.Status;
 import io.shmring.spark.job.RingPlace;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.RingReader;
+import io.shmring.spark.read.RingReads;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.time.Duration;
 import java.util.Optional;
@@ -39,6 +40,9 @@ final class StreamRing implements AutoCloseable {
   StreamRing(String name, String branch, Optional<Position> start, ReadOptions options) {
     this.ring = Ring.attach(name);
     try {
+      if (branch.equals(options.branch())) {
+        RingReads.reportNew(ring, branch);
+      }
       BranchOptions begin =
           start
               .filter(position -> position.uuid().equals(uuid()))
