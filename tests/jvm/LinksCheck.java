@@ -7,8 +7,8 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
+import java.util.stream.Stream;
 import org.apache.xbean.asm9.ClassReader;
 import org.apache.xbean.asm9.ClassVisitor;
 import org.apache.xbean.asm9.ClassWriter;
@@ -16,18 +16,21 @@ import org.apache.xbean.asm9.FieldVisitor;
 import org.apache.xbean.asm9.MethodVisitor;
 import org.apache.xbean.asm9.Opcodes;
 
-/** Lets Spark lack all classes that are used, or all members; prints those that nobody missed. */
+/**
+ * Lets Spark lack all classes that are used, or all members; prints those that nobody missed. Prints
+ * the classes, too, of which LinkCheck does not know whether they extend a class of Spark.
+ */
 public final class LinksCheck {
   private static final ClassLoader SPARKS = LinksCheck.class.getClassLoader();
 
   private LinksCheck() {}
 
   public static void main(String[] arguments) throws Exception {
-    Map<String, byte[]> files = LinkCheck.files(List.of("")); // all packages
-    Set<Member> used = LinkCheck.used(files);
+    LinkCheck.Uses uses = LinkCheck.uses(LinkCheck.files(List.of(""))); // all packages
+    Set<Member> used = uses.members();
     System.out.println(used.size());
     System.out.println(LinkCheck.missing(used, SPARKS));
-    System.out.println(LinkCheck.unimplemented(files, SPARKS));
+    System.out.println(LinkCheck.unimplemented(uses, SPARKS));
     Set<Member> classes = used.stream().filter(each -> each.name().isEmpty()).collect(toSet());
     Set<Member> members = used.stream().filter(each -> !each.name().isEmpty()).collect(toSet());
     // Without their members, the classes are there.
@@ -40,6 +43,18 @@ public final class LinksCheck {
         }
       }
     }
+    for (String name : uses.parents().keySet()) {
+      if (uses.extendsSpark(name) != extendsSpark(Class.forName(name, false, SPARKS))) {
+        System.out.println("mistaken for another: " + name);
+      }
+    }
+  }
+
+  private static boolean extendsSpark(Class<?> each) {
+    return each != null
+        && (each.getName().startsWith("org.apache.spark.")
+            || extendsSpark(each.getSuperclass())
+            || Stream.of(each.getInterfaces()).anyMatch(LinksCheck::extendsSpark));
   }
 
   /** Spark as it is, but for some classes, or for all members with some names and types. */

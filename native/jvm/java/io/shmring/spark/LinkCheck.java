@@ -4,12 +4,14 @@ import java.io.ByteArrayInputStream;
 import java.io.DataInputStream;
 import java.io.File;
 import java.io.IOException;
+import java.io.InputStream;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.net.URISyntaxException;
 import java.security.CodeSource;
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.List;
@@ -79,6 +81,19 @@ public final class LinkCheck {
     }
   }
 
+  /**
+   * Holds the members of Spark that classes of shmring use, and the parents of these classes.
+   *
+   * @param parents for each class, the class and the interfaces that it extends
+   */
+  public record Uses(Set<Member> members, Map<String, List<String>> parents) {
+    /** Returns whether a class extends a class or an interface of Spark. */
+    boolean extendsSpark(String name) {
+      return parents.getOrDefault(name, List.of()).stream()
+          .anyMatch(each -> each.startsWith("org.apache.spark.") || extendsSpark(each));
+    }
+  }
+
   private LinkCheck() {}
 
   /**
@@ -101,22 +116,23 @@ public final class LinkCheck {
   private static Optional<String> look(List<String> packages) {
     try {
       ClassLoader loader = LinkCheck.class.getClassLoader();
-      Map<String, byte[]> files = files(packages);
-      Optional<String> missing = missing(used(files), loader).map(Member::toString);
-      return missing.isPresent() ? missing : unimplemented(files, loader);
+      Uses uses = uses(files(packages));
+      Optional<String> missing = missing(uses.members, loader).map(Member::toString);
+      return missing.isPresent() ? missing : unimplemented(uses, loader);
     } catch (IOException | URISyntaxException error) {
       return Optional.of("readable jar of shmring: " + error);
     }
   }
 
-  /** Returns all members of Spark that the classes of these files use. */
-  public static Set<Member> used(Map<String, byte[]> files) throws IOException {
-    Set<Member> used = new TreeSet<>();
-    for (byte[] file : files.values()) {
-      used.add(REPLACED);
-      addMembers(new DataInputStream(new ByteArrayInputStream(file)), used);
+  /** Returns what the classes of these files use of Spark. */
+  public static Uses uses(Map<String, byte[]> files) throws IOException {
+    Uses uses = new Uses(new TreeSet<>(), new TreeMap<>());
+    for (Map.Entry<String, byte[]> file : files.entrySet()) {
+      uses.members.add(REPLACED);
+      InputStream bytes = new ByteArrayInputStream(file.getValue());
+      uses.parents.put(file.getKey(), addMembers(new DataInputStream(bytes), uses.members));
     }
-    return used;
+    return uses;
   }
 
   /**
@@ -187,11 +203,12 @@ public final class LinkCheck {
 
   /**
    * Returns a method that is still abstract because a newer Spark has added it to a class or
-   * interface that a class of shmring extends.
+   * interface that a class of shmring extends. Loads no other classes of shmring, because that
+   * would take as long as all the rest.
    */
-  public static Optional<String> unimplemented(Map<String, byte[]> files, ClassLoader loader) {
+  public static Optional<String> unimplemented(Uses uses, ClassLoader loader) {
     try {
-      for (String name : files.keySet()) {
+      for (String name : uses.parents.keySet().stream().filter(uses::extendsSpark).toList()) {
         Class<?> extending = Class.forName(name, false, loader);
         if (!Modifier.isAbstract(extending.getModifiers())) {
           for (Method each : extending.getMethods()) {
@@ -209,7 +226,9 @@ public final class LinkCheck {
 
   // --- the constant pool of a class file (chapter 4.4 of the JVM's specification) -----------------
 
-  private static void addMembers(DataInputStream bytes, Set<Member> used) throws IOException {
+  /** Adds the members that a class uses, and returns the class and the interfaces it extends. */
+  private static List<String> addMembers(DataInputStream bytes, Set<Member> used)
+      throws IOException {
     bytes.skipNBytes(8); // magic and version
     int count = bytes.readUnsignedShort();
     Object[] pool = new Object[count]; // each constant: its text, or the indices of other constants
@@ -238,6 +257,13 @@ public final class LinkCheck {
         add(new Member(owner, text(pool, ofMember[1], 0), text(pool, ofMember[1], 1)), used);
       }
     }
+    bytes.skipNBytes(4); // the class's modifiers and name
+    List<String> parents = new ArrayList<>();
+    parents.add(text(pool, bytes.readUnsignedShort(), 0).replace('/', '.'));
+    for (int left = bytes.readUnsignedShort(); left > 0; left--) {
+      parents.add(text(pool, bytes.readUnsignedShort(), 0).replace('/', '.'));
+    }
+    return parents;
   }
 
   private static String text(Object[] pool, int at, int which) {
