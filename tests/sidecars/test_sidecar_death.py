@@ -166,7 +166,7 @@ def check_that_clients_are_told_of(end, name):
         answers = client.map(numbers(i) for i in range(1000))
         next(answers)
         end()
-        said = "has no living worker, .* a new SidecarClient finds it"
+        said = "has no living worker, .* says why it ended"
         with pytest.raises(shmring.SidecarUnavailable, match=said):
             list(answers)
 

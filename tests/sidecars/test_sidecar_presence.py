@@ -236,6 +236,17 @@ def test_sidecar_can_be_started_again_after_stop(serve, map_all):
     assert map_all(numbers(1)) == [numbers(1)]
 
 
+def test_open_client_goes_on_with_a_sidecar_that_was_started_again(serve, client):
+    sidecar = serve("slow")
+    it = client(connect_timeout=120)
+    for first in (0, 10):  # the second time, the sidecar ends before the client asks
+        answers = it.map(numbers(i) for i in range(first, first + 10))
+        got = [next(answers)] if first == 0 else []
+        sidecar.stop()
+        sidecar.start()
+        assert [*got, *answers] == [numbers(i) for i in range(first, first + 10)]
+
+
 def test_interrupt_while_the_thread_begins_that_looks_for_the_dead_leaves_nothing(
     name, monkeypatch
 ):

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -28,7 +29,7 @@ from shmring.errors import (
     SidecarError,
     SidecarUnavailable,
 )
-from shmring.sidecars.rings import REPLY, REQUEST, await_entry, lives, state
+from shmring.sidecars.rings import REPLY, REQUEST, await_entry, is_replaced, lives, state
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
@@ -52,15 +53,22 @@ _DEATHS = 3
 
 @dataclass(slots=True)
 class _Request:
-    """A batch that was sent, and whose answer is not complete or not yielded yet."""
+    """A batch whose answer is not complete or not yielded yet."""
 
     number: int
-    rows: int
+    encoder: BatchEncoder
+    piece: Piece  # the batch, kept because it may have to be sent again
+    sent: bool = False
     deaths: int = 0
     received: int = 0  # number of pieces that have come; a sign of life is a piece, too
     batches: list[pa.RecordBatch] = field(default_factory=list[pa.RecordBatch])
     complete: bool = False
     failure: str | None = None  # the function's error, raised after the batches are yielded
+
+    def begin(self) -> None:
+        """Drop the pieces that have come: the answer begins again."""
+        self.received = 0
+        self.batches.clear()
 
 
 # CHANGE: edit this for a new option of a client
@@ -68,8 +76,8 @@ class SidecarClient(Closing):
     """Sends record batches to a sidecar; answers come back in the order of the batches.
 
     The answers are copies, and the caller may keep them. A request may be worked on more than once
-    if a worker dies. When the last sidecar of a name ends, it removes the request ring: an
-    open client does not find a sidecar that is started later, but a new client does.
+    if a worker dies. If the sidecar ends and another one of its name is started within
+    `connect_timeout`, the client sends the unanswered requests to the new sidecar.
 
     Parameters
     ----------
@@ -104,6 +112,7 @@ class SidecarClient(Closing):
         self._reply_slots = None if reply_slots is None else slots_of("reply_slots", reply_slots)
         self._number = 0
         self._waiting: dict[int, _Request] = {}  # requests under way, in the order of the batches
+        self._patience = 0.0  # seconds that the next push waits for room
         self._mapping = False
         self._known: Known | None = None  # the schema of the last answer
         self._last_heard = self._last_look = time.monotonic()
@@ -150,7 +159,7 @@ class SidecarClient(Closing):
                 ):
                     while len(self._waiting) >= self._in_flight:
                         yield from self._next_answer()
-                    self._send(encoder, piece)
+                    self._send(_Request(self._number, encoder, piece))
                     while self._waiting and self._oldest().complete:
                         yield from self._next_answer()
             while self._waiting:
@@ -166,29 +175,41 @@ class SidecarClient(Closing):
     def _oldest(self) -> _Request:
         return next(iter(self._waiting.values()))
 
-    # CHANGE: edit this for a new field of a request
-    def _send(self, encoder: BatchEncoder, piece: Piece) -> None:
-        prefix = Head.of(self._number, self._replies_name).pack()
-        self._last_heard = time.monotonic()
-        wait = 0.0
-        while True:
-            try:
-                encoder.push(self._producer, *piece, prefix=prefix, kind=KIND_REQUEST, timeout=wait)
-                break
-            except Full:
-                # Workers may wait for room in the reply ring: take answers before waiting here.
-                self._collect(0.0)
-                self._look()
-                wait = _SLICE
-        self._waiting[self._number] = _Request(self._number, piece[0].num_rows)
+    def _send(self, request: _Request) -> None:
+        self._waiting[request.number] = request
         self._number += 1
+        self._last_heard = time.monotonic()
+        while not request.sent:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Send the unsent requests; if there are none, wait a little for an answer."""
+        unsent = [request for request in self._waiting.values() if not request.sent]
+        if not all(map(self._push, unsent)):
+            # Workers may wait for room in the reply ring: take answers before the next push waits.
+            self._collect(0.0)
+            self._look()
+        elif not unsent and not self._collect(_SLICE):
+            self._look()
+
+    # CHANGE: edit this for a new field of a request
+    def _push(self, request: _Request) -> bool:
+        """Send a request; return False if the ring has no room for it."""
+        prefix = Head.of(request.number, self._replies_name).pack()
+        push = partial(request.encoder.push, self._producer, *request.piece, prefix=prefix)
+        try:
+            push(kind=KIND_REQUEST, timeout=self._patience)
+            request.sent = True
+        except Full:
+            pass
+        self._patience = 0.0 if request.sent else _SLICE
+        return request.sent
 
     def _next_answer(self) -> Iterator[pa.RecordBatch]:
         request = self._oldest()
         self._last_heard = time.monotonic()
         while not request.complete:
-            if not self._collect(_SLICE):
-                self._look()
+            self._advance()
         del self._waiting[request.number]
         yield from request.batches
         if request.failure is not None:
@@ -220,7 +241,7 @@ class SidecarClient(Closing):
             if request.deaths >= _DEATHS:
                 raise SidecarUnavailable(
                     f'{_DEATHS} workers of sidecar "{self.name}" have died over the same batch of '
-                    f"{request.rows} rows; see what the sidecar says of their deaths"
+                    f"{request.piece[0].num_rows} rows; see what the sidecar says of their deaths"
                 )
             return
         if head.flags & FLAG_ERROR:
@@ -228,8 +249,7 @@ class SidecarClient(Closing):
             request.complete = True
             return
         if head.piece == 0:  # the first piece, perhaps of a worker that has begun the answer anew
-            request.received = 0
-            request.batches.clear()
+            request.begin()
         if head.piece != request.received:
             raise Damaged(
                 f'ring "{self._replies_name}": piece {head.piece} of answer {head.number} came '
@@ -266,13 +286,28 @@ class SidecarClient(Closing):
                 )
         elif self._dead_since is None:
             self._dead_since = now
+        elif is_replaced(self._requests):
+            self._follow()
+            self._dead_since = now
         elif now - self._dead_since > self._connect_timeout:
             raise SidecarUnavailable(
                 f'sidecar "{self.name}" has no living worker, nor a supervisor whose workers '
                 f"load, and none came within {self._connect_timeout:g} s (connect_timeout=...); "
                 f"{len(self._waiting)} requests were under way; the log of what started it says "
-                f"why it ended; if it was started again since, a new SidecarClient finds it"
+                f"why it ended"
             )
+
+    def _follow(self) -> None:
+        """Join the ring of a sidecar that was started again, and mark requests to be sent again."""
+        requests, producer = await_entry(self.name, self._timeout, self._connect_timeout)
+        self._requests.close()
+        self._requests, self._producer = requests, producer
+        self._close_replies()
+        self._open_replies()
+        for request in self._waiting.values():
+            if not request.complete:
+                request.begin()
+                request.sent = False
 
     def _open_replies(self) -> None:
         """Make the ring for the answers; this client is its only reader."""

@@ -129,6 +129,13 @@ def serving(sidecar: str) -> list[ParticipantRecord]:
     return []
 
 
+def is_replaced(ring: shmring.Ring) -> bool:
+    """Whether another ring has the request ring's name: the sidecar ended and was started again."""
+    with suppress(ShmringError), shmring.attach(ring.name, read_only=True) as found:
+        return found.info.uuid != ring.info.uuid
+    return False
+
+
 def lives(participants: list[ParticipantRecord]) -> bool:
     """Whether a worker or a supervisor lives, given the request ring's participants."""
     return any(
