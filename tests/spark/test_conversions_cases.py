@@ -29,6 +29,8 @@ from joined import (
 )
 from pyspark.sql.conversion import ArrowBatchTransformer
 
+from shmring.spark.conversions.batches import _ToPandas
+
 pytestmark = [
     pytest.mark.spark_version(since="4.3"),
     of_pandas_2,
@@ -186,6 +188,15 @@ def test_series_of_numbers_are_made_without_sparks_conversion(monkeypatch):
     monkeypatch.setattr(ArrowBatchTransformer, "to_pandas", refuse)
     (answer,) = function(0, iter([BATCHES[2].select(["k", "v"])]))
     assert answer.column(0).to_pylist() == [3.0, None]
+
+
+def test_columns_get_the_schema_that_a_later_spark_may_ask_for():
+    batch = BATCHES[0].select(["k"])
+    asked = {"timezone": "UTC", "schema": sql.StructType().add("named", sql.LongType())}
+    (ours,) = _ToPandas().to_pandas(batch, **asked)
+    (sparks,) = ArrowBatchTransformer.to_pandas(batch, **asked)
+    pd.testing.assert_series_equal(ours, sparks)
+    assert ours.name == "named"
 
 
 # --- frames that a function returns ---------------------------------------------------------------

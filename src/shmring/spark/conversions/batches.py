@@ -42,7 +42,9 @@ class _ToPandas:
     def to_pandas(self, batch: Any, **options: Any) -> list[Any]:
         """Convert a batch as ArrowBatchTransformer does."""
         has_values = batch.num_rows and batch.num_columns
-        if options.get("prefer_int_ext_dtype") or not has_values or not has_usual_options():
+        # Spark gives these options to other kinds of functions: its values would be others.
+        asked = options.get("prefer_int_ext_dtype") or options.get("schema") is not None
+        if asked or not has_values or not has_usual_options():
             return _batches.to_pandas(batch, **options)
         if (
             options.get("df_for_struct")
