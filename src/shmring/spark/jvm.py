@@ -6,7 +6,6 @@ instead: then the jar is made here, once, against the installed pyspark.
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import hashlib
 import os
@@ -180,6 +179,10 @@ def _remote(builder: Any) -> str:
 
 def _settings_outside() -> dict[str, str]:
     """Return the settings of spark-submit and spark-defaults.conf, which a builder may override."""
+    # Import argparse only here: workers' daemons import this file, and Spark's own workers import
+    # no argparse before a task's files, which may have an argparse.py, are in the path.
+    import argparse
+
     from pyspark import SparkConf, SparkContext
     from pyspark.find_spark_home import _find_spark_home  # pyright: ignore[reportPrivateUsage]
 
