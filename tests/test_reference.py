@@ -46,11 +46,10 @@ def test_page_of_spark_has_every_option() -> None:
 
 
 def test_page_of_spark_has_every_configuration_of_the_plugin() -> None:
-    config = JAVA / "Attendant.java"
     keys = {"function", "command", *map(setting_of, rows(PluginOptions))}
     known = {f"spark.shmring.sidecar.NAME.{key}" for key in keys}
     known |= {"spark.shmring.ring.NAME.slots"}
-    known |= in_java(r'"(spark\.shmring\.\w+)"', config)
+    known |= in_java(r'PYTHON = "(spark\.shmring\.\w+)"', JAVA / "functions/SettingsCheck.java")
     assert first_column("spark.md", "configuration of the plugin") == known
 
 

@@ -24,6 +24,7 @@ _OTHERS = {
     "driver": ("spark.shmring.driver", "off"),
 }
 _REASONS = "io.shmring.spark.functions.LeftToSpark"
+_SETTINGS = "io.shmring.spark.functions.SettingsCheck"
 _PATIENCE_MS = 10_000  # longest wait for the metrics of queries that have ended
 _OVER_RINGS = " over rings"
 _NODES = re.compile(r"Python|InPandas|InArrow")  # matches the names of nodes of Python functions
@@ -39,10 +40,11 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
     -------
     dict with ``functions`` (whether functions go over rings), ``obstacles`` (why none can),
     ``left_to_spark`` (why some were left to Spark, in all sessions of this JVM), ``conversions``,
-    ``warm_workers`` and ``driver`` (whether these switches are on), ``versions``, and ``queries``.
-    The last one has a dict for each of the last queries with Python functions, in all sessions of
-    this JVM: ``id``, ``description``, ``share`` (fraction of the query's nodes of Python functions
-    that went over rings), and ``left`` (names of the nodes that did not)
+    ``warm_workers`` and ``driver`` (whether these switches are on), ``wrong_settings`` (which
+    settings have wrong values or unknown names), ``versions``, and ``queries``. The last
+    one has a dict for each of the last queries with Python functions, in all sessions of this JVM:
+    ``id``, ``description``, ``share`` (fraction of the query's nodes of Python functions that went
+    over rings), and ``left`` (names of the nodes that did not)
 
     Parameters
     ----------
@@ -64,6 +66,7 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
         raise ShmringError("this session was stopped: ask in one that runs")
     obstacles: list[str] = []
     told: list[str] = []
+    wrong: list[str] = []
     versions = {"shmring": __version__, "spark": spark.version, "python": platform.python_version()}
     # Import importlib.metadata only here, because it imports csv and other standard modules, and
     # workers' daemons import this file: a csv.py that a task brings would then be ignored.
@@ -81,8 +84,11 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
         else:
             reasons = gateway.JavaClass(_REASONS, jvm._gateway_client)
             versions["jar"] = reasons.version()
-            obstacles.extend(reasons.obstacles())
+            # Ask for this session's settings: the JVM's current session may be another one.
+            conf = cast(Any, spark)._jsparkSession.sessionState().conf()
+            obstacles.extend(reasons.obstacles(conf))
             told.extend(reasons.told())
+            wrong.extend(gateway.JavaClass(_SETTINGS, jvm._gateway_client).wrong(conf))
     except protocol.Py4JError:
         obstacles.append("the session's JVM has no jar of shmring: start it with configure()")
     is_on = spark.conf.get(FUNCTIONS, "off") == "on"
@@ -94,6 +100,7 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
         "obstacles": obstacles,
         "left_to_spark": told,
         **switches,
+        "wrong_settings": wrong,
         "versions": versions,
         "queries": _queries(spark, jvm, queries) if queries else [],
     }

@@ -17,6 +17,7 @@ from programs import cli
 from py4j.java_gateway import JavaClass
 from pyspark.errors import PythonException
 from pyspark.sql import functions
+from sessions import logged
 
 import shmring
 from shmring.metrics import HostMetrics
@@ -212,26 +213,12 @@ def test_counts_of_a_task_that_ends_early_are_complete(spark, set_option, more):
     assert more("numOutputRows", frame.limit(5).collect) >= 5
 
 
-@pytest.fixture
-def said(spark):
-    """Returns a function that returns what the driver has logged during the test."""
-    log4j = spark._jvm.org.apache.logging.log4j
-    writer = spark._jvm.java.io.StringWriter()
-    make = log4j.core.appender.WriterAppender.createAppender
-    appender = make(None, None, writer, "of a test", False, True)
-    appender.start()
-    name = "io.shmring.spark.functions.PythonCalls"
-    log4j.core.config.Configurator.setLevel(name, log4j.Level.INFO)
-    log4j.LogManager.getLogger(name).addAppender(appender)
-    yield writer.toString
-    log4j.LogManager.getLogger(name).removeAppender(appender)
-
-
-def test_log_says_once_for_a_session_that_functions_go_over_rings(spark, said):
+def test_log_says_once_for_a_session_that_functions_go_over_rings(spark):
     other = spark.newSession()
     other.conf.set(FUNCTIONS, "on")
-    for _ in range(2):
-        other.range(1).mapInArrow(lambda batches: batches, "id long").collect()
+    with logged(spark, "io.shmring.spark.functions.PythonCalls") as said:
+        for _ in range(2):
+            other.range(1).mapInArrow(lambda batches: batches, "id long").collect()
     (line,) = said().splitlines()
     assert (
         f"over rings, first MapInArrow: shmring {shmring.__version__}, Spark {spark.version}"
@@ -258,12 +245,36 @@ def test_status_says_what_went_over_rings_and_why_the_rest_did_not(spark, set_op
     set_option(FUNCTIONS, "off")
     assert status(spark, queries=0)["functions"] is False
     set_option(FUNCTIONS, "true")
-    assert "[Spark's own way: spark.shmring.functions must be on or off]" in plan_of(frame)
     unclear = status(spark, queries=0)
-    assert (unclear["functions"], unclear["obstacles"]) == (
-        False,
-        ["spark.shmring.functions must be on or off"],
-    )
+    why = "spark.shmring.functions must be on or off, not true"
+    assert f"[Spark's own way: {why}]" in plan_of(frame)
+    assert (unclear["functions"], unclear["obstacles"]) == (False, [why])
+
+
+def test_wrong_settings_are_in_the_plan_the_log_and_the_status(spark, set_option, name):
+    set_option(FUNCTIONS, "on")
+    other = spark.newSession()
+    other.conf.set(FUNCTIONS, "on")
+    switches = ("spark.shmring.conversions", "spark.shmring.driver", "spark.shmring.warmWorkers")
+    expected = [f"{switch} must be on or off, not {name}" for switch in switches]
+    expected.insert(1, f"spark.shmring.direct must be true or false, not {name}")
+    with logged(spark, "io.shmring.spark.functions.SettingsCheck") as said:
+        for switch in switches:
+            other.conf.set(switch, name)
+        frame = other.range(1).mapInArrow(lambda batches: batches, "id long")
+        assert f"[Spark's own way: {expected[0]}]" in plan_of(frame)
+        other.conf.set("spark.shmring.direct", name)
+        other.conf.set("spark.shmring.warmworkers", "off")
+        other.conf.set("spark.shmring.sidecar.scorer.workers", "2")
+        for _ in range(2):
+            other.range(1).collect()
+    lines = said().splitlines()
+    assert [lines.count(text) for text in expected] == [1] * len(expected)
+    misspelled = "spark.shmring.warmworkers is no setting of shmring: did you mean "
+    found = status(other, queries=0)
+    assert found["wrong_settings"] == [*expected, f"{misspelled}spark.shmring.warmWorkers?"]
+    assert found["obstacles"] == [expected[0]]
+    assert status(spark, queries=0)["obstacles"] == []
 
 
 def test_status_leaves_out_a_query_that_the_session_has_just_forgotten(spark, set_option):

@@ -3,6 +3,7 @@ package io.shmring.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.shmring.spark.functions.SettingsCheck;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -175,12 +176,12 @@ final class Attendant implements AutoCloseable {
 
     static Config of(SparkConf conf) {
       String usual = System.getenv().getOrDefault("PYSPARK_PYTHON", "python3");
-      String python = conf.get("spark.shmring.python", conf.get("spark.pyspark.python", usual));
+      String python = conf.get(SettingsCheck.PYTHON, conf.get("spark.pyspark.python", usual));
       return new Config(
           python,
           archives(conf.get("spark.submit.pyFiles", "")),
-          group(conf, "spark.shmring.sidecar."),
-          group(conf, "spark.shmring.ring."));
+          group(conf, SettingsCheck.SIDECAR),
+          group(conf, SettingsCheck.RING));
     }
 
     /**

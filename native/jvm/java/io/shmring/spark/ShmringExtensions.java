@@ -4,6 +4,7 @@ import io.shmring.spark.ShmringSource.ShmringTable.ShmringScan;
 import io.shmring.spark.ShmringSource.ShmringTable;
 import io.shmring.spark.functions.FunctionColumns;
 import io.shmring.spark.functions.FunctionStrategy;
+import io.shmring.spark.functions.SettingsCheck;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.RingReads;
 import java.util.HashMap;
@@ -27,6 +28,7 @@ import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation;
+import org.apache.spark.sql.internal.SQLConf;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.collection.immutable.Seq;
@@ -63,14 +65,15 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
 
   /**
    * Refuses plans that read a branch twice, because the two reads would share its messages, and
-   * changes of a table's columns, because a table has the columns of its ring. The strategy plans
-   * nothing. It is a strategy only because Spark calls strategies after the optimizer has run and
-   * after cached results were put into the plan.
+   * changes of a table's columns, because a table has the columns of its ring. Logs wrong settings.
+   * The strategy plans nothing. It is a strategy only because Spark calls strategies after the
+   * optimizer has run and after cached results were put into the plan.
    */
   static final class PlanCheck extends SparkStrategy {
     @Override
     public Seq<SparkPlan> apply(LogicalPlan plan) {
       if (plan instanceof ReturnAnswer) {
+        SettingsCheck.tellWrong(SQLConf.get());
         new PlannedReads().add(plan);
       }
       if (plan instanceof AlterTableCommand command

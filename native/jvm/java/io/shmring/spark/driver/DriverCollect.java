@@ -4,6 +4,7 @@ import io.shmring.arrow.EncodedBatch;
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.functions.RowsToArrowExec;
+import io.shmring.spark.functions.SettingsCheck;
 import io.shmring.spark.request.CollectTask.Source;
 import io.shmring.spark.request.CollectTask;
 import java.io.IOException;
@@ -51,8 +52,7 @@ import scala.runtime.BoxedUnit;
  * order of their arrival, and {@link #DONE} if the job succeeds.
  */
 public final class DriverCollect {
-  private static final String SWITCH = "spark.shmring.driver";
-  private static final String MOST_BYTES = "spark.shmring.driver.maxBytes";
+  private static final String MOST_BYTES = SettingsCheck.DRIVER_MOST_BYTES;
   private static final String SPARKS_MOST_BYTES = "spark.driver.maxResultSize";
   private static final String COMPRESSION = "spark.sql.execution.arrow.compression.codec";
   // Name of the action, the same as for Spark's own call, so that listeners see no difference.
@@ -116,7 +116,7 @@ public final class DriverCollect {
   }
 
   private boolean isTaken() {
-    return settings.getConfString(SWITCH, "on").equals("on")
+    return settings.getConfString(SettingsCheck.DRIVER, "on").equals("on")
         && settings.getConfString(COMPRESSION, "none").equals("none")
         && !schema.isEmpty()
         && Stream.of(schema.fields()).allMatch(DriverCollect::isSupported);

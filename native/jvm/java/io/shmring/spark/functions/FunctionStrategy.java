@@ -42,7 +42,7 @@ public final class FunctionStrategy extends SparkStrategy {
     if (!PythonCalls.areWanted() || functions.filter(FunctionPlan::isSparks).isPresent()) {
       return Optional.empty();
     }
-    Optional<String> why = PythonCalls.objection().or(() -> objection(functions));
+    Optional<String> why = PythonCalls.objection(SQLConf.get()).or(() -> objection(functions));
     Optional<LogicalPlan> marked =
         LeftToSpark.marked(plan, why.orElse(""), FunctionStrategy::isNoSidecars);
     marked.ifPresent(each -> why.ifPresent(PythonCalls::tell));

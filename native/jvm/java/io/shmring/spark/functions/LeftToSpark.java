@@ -9,6 +9,7 @@ import java.util.function.Predicate;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.internal.SQLConf;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.PartialFunction$;
@@ -50,9 +51,9 @@ public final class LeftToSpark {
     return function.makeCopy(elements.toArray());
   }
 
-  /** Returns why no function of the session can go over rings; empty if functions can. */
-  public static List<String> obstacles() {
-    return PythonCalls.objection().stream().toList();
+  /** Returns why no function of a session can go over rings; empty if functions can. */
+  public static List<String> obstacles(SQLConf conf) {
+    return PythonCalls.objection(conf).stream().toList();
   }
 
   /** Returns the warnings that were logged. */

@@ -111,14 +111,15 @@ final class PythonCalls {
           Runtime.version(),
           conf.getConfString(PythonCall.CONVERSIONS, "on"),
           conf.getConfString(PythonCall.WARM_WORKERS, "on"),
-          conf.getConfString("spark.shmring.driver", "off"));
+          conf.getConfString(SettingsCheck.DRIVER, "off"));
     }
   }
 
   /** Returns why no function of this session can go over rings; empty if functions can. */
-  static Optional<String> objection() {
-    if (areWanted() && !switched().equals("on")) {
-      return Optional.of(SWITCH + " must be on or off");
+  static Optional<String> objection(SQLConf settings) {
+    Optional<String> wrong = SettingsCheck.ofFunctions(settings);
+    if (wrong.isPresent()) {
+      return wrong;
     }
     SparkConf conf = SparkEnv.get().conf();
     String daemon = conf.get("spark.python.daemon.module", PythonCall.DAEMON);

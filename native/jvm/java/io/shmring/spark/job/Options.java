@@ -1,6 +1,7 @@
 package io.shmring.spark.job;
 
 import java.util.Collection;
+import java.util.Collections;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Locale;
@@ -36,18 +37,22 @@ public record Options(CaseInsensitiveStringMap given) {
     for (String name : given) {
       String lower = name.toLowerCase(Locale.ROOT);
       if (!SPARKS.contains(lower) && NAMES.stream().noneMatch(name::equalsIgnoreCase)) {
-        Comparator<String> distance = Comparator.comparingInt(known -> distance(known, lower));
         throw new IllegalArgumentException(
             String.format(
                 "format(\"shmring\") has no option %s: did you mean %s? It has %s",
-                name, NAMES.stream().min(distance).orElseThrow(), String.join(", ", NAMES)));
+                name, nearest(name, NAMES), String.join(", ", NAMES)));
       }
     }
   }
 
-  private static int distance(String known, String lower) {
+  /** Returns the known name that is most similar to an unknown one. */
+  public static String nearest(String unknown, Collection<String> known) {
+    return Collections.min(known, Comparator.comparingInt(each -> distance(each, unknown)));
+  }
+
+  private static int distance(String known, String unknown) {
     return UTF8String.fromString(known.toLowerCase(Locale.ROOT))
-        .levenshteinDistance(UTF8String.fromString(lower));
+        .levenshteinDistance(UTF8String.fromString(unknown.toLowerCase(Locale.ROOT)));
   }
 
   public String text(String name) {
