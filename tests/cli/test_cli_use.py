@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -80,6 +81,27 @@ def test_messages_before_one_that_cannot_be_written_come_once(ring: shmring.Ring
     assert first.stderr == again.stderr != b""
     with ring.consumer("default") as inp:
         assert [inp.pop(timeout=0) for _ in range(2)][1] == b"behind"
+
+
+def test_rows_are_json_also_with_numbers_and_names_that_json_lacks(ring: shmring.Ring) -> None:
+    numbers = pa.array([float("nan"), float("inf"), float("-inf"), 1.5])
+    lists = pa.array([[float("nan"), 1.0], [], None, [None]], pa.list_(pa.float64()))
+    whole = pa.array([1, 2, 3, 4])
+    batch = pa.record_batch([numbers, whole, whole, lists], names=["a", "a_1", "a", "l"])
+    ring.subscribe("default")
+    with ring.arrow_writer(batch.schema) as writer:
+        writer.write(batch)
+    printed = subprocess.run(consuming(ring), stdout=subprocess.PIPE, check=True).stdout
+
+    def refused(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    assert [json.loads(line, parse_constant=refused) for line in printed.splitlines()] == [
+        {"a": "NaN", "a_1": 1, "a_2": 1, "l": ["NaN", 1.0]},
+        {"a": "Infinity", "a_1": 2, "a_2": 2, "l": []},
+        {"a": "-Infinity", "a_1": 3, "a_2": 3, "l": None},
+        {"a": 1.5, "a_1": 4, "a_2": 4, "l": [None]},
+    ]
 
 
 def test_what_a_sidecars_function_prints_goes_nowhere_where_stdout_is_closed(name: str) -> None:

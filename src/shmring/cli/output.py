@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
+import math
 import os
 import signal
 import sys
@@ -15,7 +17,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
@@ -44,13 +46,28 @@ def _fallback(value: object) -> object:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
-def to_json(document: object) -> str:
-    """Return one line of JSON in printable ASCII: bytes as base64, times and decimals as text.
+def _finite(value: Any) -> Any:
+    """Return the value with text in place of the numbers that JSON lacks, as Spark writes them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in cast("list[Any]", value)]
+    return value
 
-    ASCII, because names that other programs chose may have characters that control a terminal or
-    reverse its text.
+
+def to_json(document: object) -> str:
+    """Return one line of JSON in printable ASCII.
+
+    Bytes are base64; times, decimals, NaN and the infinities are text.  ASCII, because names that
+    other programs chose may have characters that control a terminal or reverse its text.
     """
-    return json.dumps(document, default=_fallback).replace("\x7f", "\\u007f")
+    try:
+        text = json.dumps(document, default=_fallback, allow_nan=False)
+    except ValueError:  # there is a NaN or an infinity
+        text = json.dumps(_finite(document), default=_fallback)
+    return text.replace("\x7f", "\\u007f")
 
 
 def emit(document: object) -> None:
@@ -152,7 +169,7 @@ class Lines:
     def add(self, message: Lease | Message, batch: pa.RecordBatch | None) -> None:
         """Add a message, with its record batch if it is one; the data is copied."""
         if batch is not None:
-            rows: list[dict[str, Any]] = batch.to_pylist()
+            rows: list[dict[str, Any]] = _named_apart(batch).to_pylist()
             self._waits.append(b"".join(map(_line, rows)))
         elif wants_json():
             fields = {"message_id": message.message_id, "time_ns": message.time or None}
@@ -187,6 +204,21 @@ def _stdout() -> IO[bytes]:
     if isinstance(out, io.RawIOBase):
         return open(out.fileno(), "wb", closefd=False)
     return out
+
+
+def _named_apart(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rename columns that have the name of an earlier column: a row's dict would lose the earlier.
+
+    The second column `a` becomes `a_1`, as in DuckDB.
+    """
+    if len(set(batch.schema.names)) == batch.num_columns:
+        return batch
+    names: dict[str, None] = {}
+    for name in batch.schema.names:
+        others = (f"{name}_{number}" for number in itertools.count(1))
+        free = (each for each in others if each not in names and each not in batch.schema.names)
+        names[name if name not in names else next(free)] = None
+    return batch.rename_columns(list(names))
 
 
 def _line(document: object) -> bytes:
