@@ -169,7 +169,8 @@ def test_other_users_rings_are_left_out_unless_asked_for(foreign: str, name: str
 def test_journal_that_is_behind_and_goes_on_is_not_to_be_killed(
     ring: shmring.Ring, name: str
 ) -> None:
-    with ring.consumer("journal") as inp, ring.producer() as out, Observer([name]) as observer:
+    inp = ring.consumer("journal", exclusive=True)
+    with inp, ring.producer() as out, Observer([name]) as observer:
         out.push_many([b"x", b"y", b"z"])
         before = observer.look()
         (hangs,) = findings(observer.look(), before, age=-0.5)
@@ -177,3 +178,12 @@ def test_journal_that_is_behind_and_goes_on_is_not_to_be_killed(
         (goes_on,) = findings(observer.look(), before, age=-0.5)
     assert (hangs.kind, hangs.command) == ("journal", f"kill -9 {os.getpid()}")
     assert (goes_on.kind, goes_on.command) == ("journal", "")
+
+
+def test_shared_branch_with_the_journals_name_is_no_journal(ring: shmring.Ring, name: str) -> None:
+    with ring.consumer("journal"), ring.producer() as out:
+        out.push(b"x")
+        found = [each.kind for each in findings(Observer([name]).look(), age=-1.0)]
+    found += [each.kind for each in findings(Observer([name]).look(), age=-1.0)]
+    assert "no-consumer" in found
+    assert "journal" not in found

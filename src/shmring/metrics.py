@@ -22,7 +22,7 @@ from shmring.observers.findings import AGE, findings, floor_holder
 from shmring.observers.host import HostLook, Observer, RingLook, Seen
 from shmring.observers.spark_workers import SparkWorker
 from shmring.ring.names import REPLIES
-from shmring.ring.records import Counters, ParticipantRecord
+from shmring.ring.records import Counters, ParticipantRecord, is_journal
 from shmring.sidecars.rings import Staff
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class HostMetrics(Closing):
             samples["branch_lag_seconds"][labels] = seen.ages.get(branch["name"], 0.0)
             samples["branch_consumers"][labels] = branch["consumers"]
             samples["branch_orphans"][labels] = branch["orphans"]
-            if branch["name"] == JOURNAL_BRANCH:
+            if is_journal(branch):
                 samples["journal_lag_seconds"][(name,)] = seen.ages.get(branch["name"], 0.0)
                 self._counted["journal_sync_seconds", (name,)] += 0
         if ring.sidecar is not None:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 import shmring
-from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES
+from shmring._shmring import SLOT_BYTES
 from shmring.cli.options import Address, Number, json_option, ring_argument, slots_option
 from shmring.cli.output import Lines, Terminated, complain, emit, noted, wants_json
 from shmring.common.arguments import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
 from shmring.common.extras import need_pyarrow
 from shmring.errors import Damaged, Empty, EndOfStream, Overrun
+from shmring.ring.records import is_journal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,7 +184,7 @@ def consume(
 
 def _report_new_branch(address: Address, ring: shmring.Ring, branch: str) -> None:
     """Say on stderr that a branch beside others is new, because its name may be misspelled."""
-    others = [each["name"] for each in ring.branches() if each["name"] != JOURNAL_BRANCH]
+    others = [each["name"] for each in ring.branches() if not is_journal(each)]
     if others and branch not in others:
         complain(
             f'ring "{address.label}" had no branch "{branch}" beside '

@@ -12,12 +12,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from shmring._shmring import JOURNAL_BRANCH, SLOT_FILE_BYTES
+from shmring._shmring import SLOT_FILE_BYTES
 from shmring.errors import Damaged, NotARing, VersionMismatch
 from shmring.observers.host import HostLook, RingLook, Seen
 from shmring.ring import DEFAULT_SLOTS
 from shmring.ring.names import SHM_FOLDER, command_line, path_of
-from shmring.ring.records import BranchLag, Finding, ParticipantRecord, most_waiting
+from shmring.ring.records import (
+    BranchLag,
+    Finding,
+    ParticipantRecord,
+    is_journal,
+    most_waiting,
+)
 from shmring.sidecars.rings import MOVED, Staff
 from shmring.sidecars.rings import findings as findings_of_sidecar
 
@@ -266,10 +272,6 @@ class _Branch:
         return self.record["name"]
 
     @property
-    def is_journal(self) -> bool:
-        return self.name == JOURNAL_BRANCH
-
-    @property
     def lag(self) -> int:
         """Number of slots that the branch could take now, and has not taken."""
         return max(0, self.seen.due(self.record) - self.record["position"])
@@ -303,7 +305,7 @@ class _Branch:
 
 # CHANGE: edit this for a new option of a journal
 def _journal_ended(branch: _Branch) -> Finding | None:
-    if not branch.is_journal:
+    if not is_journal(branch.record):
         return None
     words = f"its journal does not run; {branch.behind}"
     return branch.finding("journal", words, f"{branch.command('journal run')} DIRECTORY")
@@ -338,7 +340,7 @@ def _no_consumer(branch: _Branch) -> Finding | None:
 # CHANGE: edit this for a new option of a journal
 def _journal_behind(branch: _Branch) -> Finding | None:
     is_late = branch.waited > min(branch.age, _JOURNAL_BEHIND)
-    if not branch.is_journal or not is_late or any(c["stopped"] for c in branch.consumers):
+    if not is_journal(branch.record) or not is_late or any(c["stopped"] for c in branch.consumers):
         return None
     words = f"its journal is {branch.waited:,.0f} s behind; {branch.behind}"
     # Suggest no kill if the journal has taken messages between the two looks: such a journal works,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, cast
 
+from shmring._shmring import JOURNAL_BRANCH
 from shmring.common.arguments import CLOCKS
 
 if TYPE_CHECKING:
@@ -77,6 +78,11 @@ class BranchRecord(TypedDict):
     ends: int
     consumers: int
     orphans: int
+
+
+def is_journal(branch: BranchRecord) -> bool:
+    """Return whether a branch is a journal's; branches of its name that may be shared are not."""
+    return branch["name"] == JOURNAL_BRANCH and branch["exclusive"]
 
 
 class BranchLag(BranchRecord):
