@@ -215,10 +215,18 @@ def test_a_segment_that_is_a_link_to_nothing_is_damage(ring: shmring.Ring, tmp_p
 
 def test_a_second_journal_of_a_ring_is_refused(ring: shmring.Ring, tmp_path: Path) -> None:
     with ring.journal(tmp_path / "a"):
-        with pytest.raises(SecondConsumer):
+        with pytest.raises(SecondConsumer, match=f"runs already in process {os.getpid()}"):
             ring.journal(tmp_path / "b")
         with pytest.raises(Locked):
             ring.journal(tmp_path / "a")
+
+
+def test_retention_of_another_type_is_refused_before_anything_is_written(
+    ring: shmring.Ring, tmp_path: Path
+) -> None:
+    with pytest.raises(TypeError, match="retention must be a Retention, not 1024"):
+        ring.journal(tmp_path / "a", retention=1024)  # pyright: ignore[reportArgumentType]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_messages_that_were_never_journalled_are_a_gap(ring: shmring.Ring, tmp_path: Path) -> None:

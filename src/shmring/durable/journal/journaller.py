@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES, count_synced
 from shmring.common.arguments import branch_name, integer, seconds_of
@@ -130,6 +130,9 @@ class Journal(Closing):
         self.syncs = self.records = self.messages = self.bytes_written = 0
         self.error: Exception | None = None
         self._ring = ring
+        given = cast("object", retention)
+        if not (given is None or isinstance(given, Retention)):
+            raise TypeError(f"retention must be a Retention, not {given!r}")
         self._retention = retention
         self._pid = os.getpid()
         self._gather_bytes = min(_GATHER_BYTES, ring.slots * SLOT_BYTES // 3)
@@ -391,7 +394,19 @@ def _join(ring: Ring, log: JournalLog, *, allow_gap: bool) -> Consumer:
             f"the sequences up to {oldest - 1} already: continue in its directory, or begin here "
             f"without these messages by allow_gap=True"
         )
-    return ring.consumer(JOURNAL_BRANCH, start=begin, exclusive=True, name="journal")
+    try:
+        return ring.consumer(JOURNAL_BRANCH, start=begin, exclusive=True, name="journal")
+    except SecondConsumer:
+        # The core would advise a branch that is not exclusive, which no journal takes.
+        pids = [
+            f" in process {each['pid']}"
+            for each in ring.participants()
+            if each["branch"] == JOURNAL_BRANCH and each["alive"]
+        ]
+        raise SecondConsumer(
+            f"ring {ring.path}: its journal runs already{''.join(pids)}; a ring has one journal: "
+            f"end that one first"
+        ) from None
 
 
 @functools.cache

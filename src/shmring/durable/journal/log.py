@@ -163,9 +163,10 @@ class Segment:
         header = self._readable_header()
         named = segment_path(os.path.dirname(self.path), header.fields[1])
         if named != self.path:
+            taken = ", once the file of this name is elsewhere" if os.path.lexists(named) else ""
             raise Damaged(
                 f"{self.path} is the segment that begins at sequence {header.fields[1]}: rename it "
-                f"to {os.path.basename(named)}"
+                f"to {os.path.basename(named)}{taken}"
             )
         return header
 
