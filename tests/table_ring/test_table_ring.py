@@ -113,6 +113,10 @@ def test_subscriber_errors(url: str) -> None:
             TableRing.attach(url, subscriber="x")
         with pytest.raises(SubscriberNotFound):
             ring.unsubscribe("x")
+        for call in ring.subscribe, ring.unsubscribe, lambda name: TableRing.drop(url, name=name):
+            for wrong in (b"main", True, 1, None):
+                with pytest.raises(TypeError, match="name must be a str"):
+                    call(wrong)  # pyright: ignore[reportArgumentType]
         with pytest.raises(ValueError, match="already"):
             ring.subscribe("main")
         with pytest.raises(ValueError, match="none of them NUL"):

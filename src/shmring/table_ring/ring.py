@@ -387,6 +387,7 @@ class TableRing(Closing):
         SubscriberNotFound : the ring has no subscriber of this name
         ValueError : it is the last subscriber; without it, nothing would hold the messages
         """
+        check_subscribers([name])
         with self._use() as backend:
             backend.unsubscribe(name)
 

@@ -24,6 +24,7 @@ import re
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
@@ -59,7 +60,9 @@ def stride_for(slots: int, *, scattered: bool) -> int:
 
 
 def check_name(name: str) -> str:
-    """Return the ring's name, or raise ValueError if it cannot be a table's name."""
+    """Return the ring's name, or raise TypeError or ValueError if it cannot be a table's name."""
+    if not isinstance(cast("object", name), str):
+        raise TypeError(f"a ring's name must be a str, not {name!r}")
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"ring name {name!r} is no table name: use 1 to 40 of a-z, 0-9 and _, no digit first"
@@ -80,6 +83,9 @@ def check_subscribers(names: Sequence[str]) -> list[str]:
     """Return the subscribers' names, or raise TypeError or ValueError."""
     if isinstance(names, str):
         raise TypeError(f"subscribers must be a sequence of names, not the str {names!r}")
+    for name in cast("Sequence[object]", names):
+        if not isinstance(name, str):
+            raise TypeError(f"a subscriber's name must be a str, not {name!r}")
     if len(set(names)) != len(names):
         raise ValueError(f"subscribers must differ from each other: {list(names)}")
     if not 1 <= len(names) <= MAX_SUBSCRIBERS:
