@@ -65,6 +65,8 @@ def _equip_children() -> None:
     path = (os.environ.get("PYTHONPATH", ""), str(Path(shmring.__file__).parents[1]), str(TESTS))
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(":".join(path).strip(":").split(":")))
     os.environ.pop("SPARK_CONF_DIR", None)
+    # No test computes with matrices: numpy would start a thread for each core, which spins a while.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if find_spec("pyspark"):  # a machine with a GPU may have none
         os.environ.update(spark_start.environment())
 

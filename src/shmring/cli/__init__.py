@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from gc import freeze
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     exit status: 0; 1 with a line on stderr; 2 for a wrong call; 128 + n for signal n
     """
+    if arguments is None:
+        # Let the collection of garbage at the end of the process pass over the modules, which stay.
+        freeze()
     _replace_closed_streams()
     take_signals()
     given = None if arguments is None else list(arguments)
