@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FUNCTIONS = "spark.shmring.functions"  # setting that sends functions over rings
+# CHANGE: edit this for a new setting of Spark's sessions
 _OTHERS = {
     "conversions": ("spark.shmring.conversions", "on"),
     "warm_workers": ("spark.shmring.warmWorkers", "on"),

@@ -109,6 +109,7 @@ final class PythonCalls {
           LeftToSpark.version(),
           org.apache.spark.package$.MODULE$.SPARK_VERSION(),
           Runtime.version(),
+          // CHANGE: edit this for a new setting of Spark's sessions
           conf.getConfString(PythonCall.CONVERSIONS, "on"),
           conf.getConfString(PythonCall.WARM_WORKERS, "on"),
           conf.getConfString(SettingsCheck.DRIVER, "off"));

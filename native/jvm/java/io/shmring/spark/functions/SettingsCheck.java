@@ -42,6 +42,7 @@ public final class SettingsCheck {
   // SettingsCheck that functions over rings depend on.
   private static final List<String> SWITCHES =
       List.of(PythonCalls.SWITCH, PythonCall.CONVERSIONS, PythonCall.WARM_WORKERS);
+  // CHANGE: edit this for a new setting of Spark's sessions
   // Allowed values of each setting; none if the setting takes any value, or checks it itself.
   private static final Map<String, List<String>> VALUES =
       Map.of(

@@ -239,6 +239,7 @@ public sealed interface Call extends Serializable {
     @SuppressWarnings("unchecked") // to Java, updated() of a Scala map returns a raw Map
     public static Map<String, String> told(SQLConf now) {
       Map<String, String> told = ArrowPythonRunner.getPythonRunnerConfMap(now);
+      // CHANGE: edit this for a new setting of Spark's sessions
       for (String option : List.of(CONVERSIONS, WARM_WORKERS)) {
         if (now.contains(option)) {
           told = told.updated(option, now.getConfString(option));
