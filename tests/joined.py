@@ -17,7 +17,8 @@ from pyspark.util import PythonEvalType
 
 from shmring.spark import exchange
 from shmring.spark.conversions import CONVERSIONS
-from shmring.spark.exchange import Request, TaskData
+from shmring.spark.parts import Request
+from shmring.spark.serializers import TaskData
 from shmring.spark.sparks_code import free_variables
 
 # CHANGE: edit this for a new kind of Python function
@@ -82,7 +83,7 @@ def places(keys, values):
     return [len(keys) + len(values) + 1, len(keys), *keys, *values]
 
 
-class Exchange(exchange._Exchange):
+class Exchange(exchange.Exchange):
     """Has the requests of a task whose groups are joined at random."""
 
     def __init__(self, rng, sides):

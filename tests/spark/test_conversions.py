@@ -34,7 +34,7 @@ from pyspark.util import PythonEvalType
 
 from shmring.spark import conversions, sparks_code
 from shmring.spark.conversions import CONVERSIONS, Conversion, waiting
-from shmring.spark.exchange import TaskData
+from shmring.spark.serializers import TaskData
 from shmring.spark.tracebacks import _seeming_sparks, leave_out_of_errors
 
 pytestmark = pytest.mark.spark_version(since="4.3")

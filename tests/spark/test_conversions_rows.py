@@ -25,7 +25,8 @@ from pyspark.sql.functions import SkipRestOfInputTableException
 from pyspark.sql.pandas.types import to_arrow_type
 
 from shmring.spark.conversions import waiting
-from shmring.spark.exchange import Joined, TaskData
+from shmring.spark.parts import Joined
+from shmring.spark.serializers import TaskData
 
 pytestmark = pytest.mark.spark_version(since="4.3")
 

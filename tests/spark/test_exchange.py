@@ -10,7 +10,7 @@ import pytest
 
 import shmring
 from shmring.spark import exchange
-from shmring.spark.exchange import _Exchange, _head
+from shmring.spark.exchange import Exchange, _head
 
 TASK, NEXT_TASK = 7, 8
 NO_REPORT = (0,) * 5
@@ -41,19 +41,19 @@ DAMAGED = {
 @pytest.fixture
 def begin(name, monkeypatch):
     """Lets the worker begin a task; the producer of its requests."""
-    monkeypatch.setattr(_Exchange, "_kept", None)
+    monkeypatch.setattr(Exchange, "_kept", None)
     requests, answers = (shmring.create(f"{name}-{end}", slots=1024) for end in "ra")
     paths = f"{requests.path}\n{answers.path}".encode()
     here, there = socket.socketpair()
 
     def task(stream):
-        head = (exchange._MAGIC, exchange._VERSION, stream, 0, len(paths))
+        head = (exchange.MAGIC, exchange._VERSION, stream, 0, len(paths))
         there.sendall(exchange._announcement.pack(*head) + paths)
-        return _Exchange(worker)
+        return Exchange(worker)
 
     with here, there, here.makefile("rb") as worker, requests, answers:
         yield task, requests.producer("task")
-        _Exchange._kept.close()
+        Exchange._kept.close()
 
 
 @pytest.mark.parametrize("messages", DAMAGED.values(), ids=DAMAGED.keys())

@@ -108,9 +108,9 @@ def _equip() -> None:
                 stream.hand_over()
             stream.keep_no_more()
         # Import only after the task's files are in the path: pyarrow may be one of them.
-        from shmring.spark import conversions, exchange
+        from shmring.spark import conversions, serializers
 
-        exchange.equip()
+        serializers.equip()
         conversions.equip()
 
     if imports is not None:

@@ -17,21 +17,18 @@ although shmring has a conversion for them (4), and the reason why Spark's code 
 
 from __future__ import annotations
 
-import os
 import select
 import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyspark.sql.pandas.serializers as serializers
 
 import shmring
 from shmring.arrow.batches import (
@@ -45,12 +42,12 @@ from shmring.arrow.batches import (
 from shmring.common.arguments import KIND_ARROW_STREAM
 from shmring.errors import Empty, Full, ShmringError
 from shmring.sidecars.batches import WORTH, Unchanged
-from shmring.spark.tracebacks import leave_out_of_errors, leave_out_of_logs
+from shmring.spark.parts import Joined, Part, Request, joined
 
 if TYPE_CHECKING:
     from shmring import Lease, Ring
 
-_MAGIC = struct.pack(">I", 0x53484D52)  # announces rings; an Arrow stream begins with ff ff ff ff
+MAGIC = struct.pack(">I", 0x53484D52)  # announces rings; an Arrow stream begins with ff ff ff ff
 # CHANGE: edit this for a new field of a worker's message
 _VERSION = 1  # version of announcements and messages; the same number is in PythonRun.java
 _STRUCT, _GIVES_STRUCT, _COGROUPS, _TOGETHER = 1, 2, 4, 8
@@ -77,61 +74,7 @@ _MOST_TOGETHER, _BYTES_TOGETHER, _SOON = 1024, 65_536, 0.01
 # take more than a hundredth of the worker's CPU. The last message of a task has a report anyway.
 _REPORT_NS = 10_000_000
 
-# Modules as Any, because their stubs lack names or leave types open.
-_pa: Any = pa
-_spark: Any = serializers
-
-_serializer = _spark.ArrowStreamSerializer
-_load, _dump = _serializer.load_stream, _serializer.dump_stream
-
-
-@dataclass
-class Request:
-    """Rows of one request: they belong to one side, and to the groups that the task has joined."""
-
-    batch: Any
-    rows: Sequence[int]  # number of rows of each group; empty if there are no groups
-    goes_on: bool  # whether more rows of the last group follow
-    side: int  # 0, or 1 for the right side of a cogroup
-    converted: Any = None  # the rows as a conversion made them; None before, False if it failed
-
-
-@dataclass
-class Part:
-    """The rows of one group in one request: all of the group, unless more follow."""
-
-    request: Request
-    index: int  # place of the group in the request
-    begin: int  # first row of the group in the request
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether more rows of the group follow, in the next part."""
-        return self.request.goes_on and self.index == len(self.request.rows) - 1
-
-    @property
-    def batch(self) -> Any:
-        """The rows, in the memory of the request."""
-        whole = self.request.batch
-        return whole if not self.joined else whole.slice(self.begin, self.request.rows[self.index])
-
-    @property
-    def joined(self) -> bool:
-        """Whether the request has other groups, too."""
-        return len(self.request.rows) > 1
-
-
-@dataclass
-class Joined:
-    """Several answers as one batch."""
-
-    batch: Any
-    rows: Sequence[int]  # number of rows of each answer
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of each answer."""
-        return self.batch.schema
+_pa: Any = pa  # typed as Any, because its stubs lack names
 
 
 class _Rings:
@@ -165,8 +108,8 @@ class _Rings:
 
 
 # CHANGE: edit this for a new kind of Python function
-class _Exchange:
-    """The batches of one task, which Spark's serializers read and write as a stream."""
+class Exchange:
+    """The batches of one task, which Spark's serializers (serializers.py) read and write."""
 
     _kept: _Rings | None = None  # rings kept for the next task
     _current: int  # number of the stream of the task that this worker runs now, or ran last
@@ -177,21 +120,21 @@ class _Exchange:
         magic, version, self._stream, flags, length = _announcement.unpack(
             socket.read(_announcement.size)
         )
-        assert magic == _MAGIC
-        _Exchange._end_earlier_tasks(self._stream)
+        assert magic == MAGIC
+        Exchange._end_earlier_tasks(self._stream)
         if version != _VERSION:
             raise ShmringError(
                 f"the driver's shmring tells Python workers of rings in version {version}, that of "
                 f"the executors reads version {_VERSION}: install the same shmring for both"
             )
         paths = socket.read(length).decode()
-        rings = _Exchange._kept
+        rings = Exchange._kept
         if rings is None or rings.paths != paths:
-            _Exchange._kept = None
+            Exchange._kept = None
             if rings is not None:
                 rings.close()
             try:
-                rings = _Exchange._kept = _Rings(paths)
+                rings = Exchange._kept = _Rings(paths)
             except (OSError, MemoryError, ShmringError) as error:
                 # PythonRun.java looks for this text, and sends the batches over the socket.
                 raise ShmringError(f"a worker cannot attach to its rings: {error}") from error
@@ -347,8 +290,8 @@ class _Exchange:
         """Take the task's next message; drop requests that an earlier task left unread."""
         while True:
             try:
-                with _Exchange._taking:
-                    if self._stream != _Exchange._current:
+                with Exchange._taking:
+                    if self._stream != Exchange._current:
                         raise EOFError("the task has ended")
                     lease = self._rings.consumer.lease(timeout=0 if self._held else _SLICE)
             except Empty:
@@ -423,9 +366,9 @@ class _Exchange:
 
     def _send_held(self) -> None:
         held, self._held, self._held_bytes = self._held, [], 0
-        joined = _joined(held) if len(held) > 1 else None
-        if joined is not None:
-            self._answer_joined(joined)
+        together = joined(held) if len(held) > 1 else None
+        if together is not None:
+            self._answer_joined(together)
         else:
             for batch in held:
                 self._answer(batch)
@@ -550,21 +493,7 @@ class _Exchange:
 
 
 # Closes rings that the executor has closed; returns True if this worker has none left.
-rest = _Exchange.rest
-
-
-def _joined(batches: list[Any]) -> Joined | None:
-    """Join batches of the same schema; return None if their columns cannot be joined."""
-    first = batches[0]
-    try:
-        columns = [
-            _pa.concat_arrays([batch.column(i) for batch in batches])
-            for i in range(first.num_columns)
-        ]
-    except pa.ArrowException:
-        return None
-    whole = _pa.RecordBatch.from_arrays(columns, schema=first.schema)
-    return Joined(whole, [batch.num_rows for batch in batches])
+rest = Exchange.rest
 
 
 def _rows_bytes(count: int) -> int:
@@ -578,90 +507,4 @@ def _decoded(message: pa.Buffer) -> pa.RecordBatch:
 
 def expect(reason: int) -> None:
     """Note why Spark's own code will convert all batches of the next task; 0: it will not."""
-    _Exchange.unconverted = reason
-
-
-class TaskData(Iterator[Any]):
-    """A task's data as Spark's serializer reads it, or group by group for a conversion."""
-
-    def __init__(self, exchange: _Exchange, data: Iterator[Any]) -> None:
-        self._exchange, self._data = exchange, data
-
-    def __next__(self) -> Any:
-        return next(self._data)
-
-    def group(self) -> list[list[Part]] | None:
-        """Return the parts of each side of the next group, or cogroup; None after the last."""
-        return self._exchange.group()
-
-    def is_ready(self) -> bool:
-        """Whether the next group, or the end, is likely to come without a wait."""
-        return self._exchange.is_ready()
-
-    def left_to_spark(self) -> None:
-        """Count the last group as one that Spark's own code converts."""
-        self._exchange.left_to_spark()
-
-
-def _announced(load: Any) -> Any:
-    """Return a load_stream that uses rings if the stream announces rings, and else calls `load`."""
-
-    def load_stream(self: Any, stream: Any) -> Any:
-        if hasattr(stream, "peek") and stream.peek(1)[:1] == _MAGIC[:1]:
-            exchange = _Exchange(stream)
-            self.dump_stream = partial(_answer, self, exchange)
-            return TaskData(exchange, load(self, exchange))
-        return load(self, stream)
-
-    return load_stream
-
-
-def _answer(serializer: Any, exchange: _Exchange, iterator: Any, stream: IO[bytes]) -> None:
-    # Delete the attribute by which Spark called this function, so that `serializer.dump_stream` is
-    # the method of the class again: this method sends the answers below.
-    del serializer.dump_stream
-    _spark.write_int(_spark.SpecialLengths.START_ARROW_STREAM, stream)
-    stream.flush()
-    serializer.dump_stream(iterator, exchange)
-    exchange.end()
-
-
-def _load_stream(self: Any, stream: Any) -> Iterator[pa.RecordBatch]:
-    return stream.batches() if isinstance(stream, _Exchange) else _load(self, stream)
-
-
-def _dump_stream(self: Any, iterator: Iterable[pa.RecordBatch], stream: Any) -> None:
-    if not isinstance(stream, _Exchange):
-        _dump(self, iterator, stream)
-        return
-    schema: pa.Schema | None = None
-    try:
-        for batch in iterator:
-            if schema is None:
-                schema = batch.schema
-            elif not batch.schema.equals(schema):
-                with _pa.ipc.new_stream(pa.BufferOutputStream(), schema) as same:
-                    same.write_batch(batch)  # raises the error that users know from Spark
-            stream.answer(batch)
-            del batch
-    finally:
-        stream.flush()
-
-
-# CHANGE: edit this for a new version of Spark
-@cache
-def equip() -> None:
-    """Let this process take and give batches over rings if a task announces rings."""
-    if os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
-        leave_out_of_errors(_answer, _dump_stream)
-    leave_out_of_logs()
-    _serializer.load_stream = _load_stream
-    _serializer.dump_stream = _dump_stream
-    named: Mapping[str, Any] = vars(serializers)
-    for each in named.values():
-        # Wrap the load_stream of each serializer: before Spark 4.3, each kind of function has a
-        # serializer of its own. Spark's load_stream is a generator, and begins to read only when
-        # dump_stream() asks for an answer. But the announcement decides which dump_stream() is
-        # used, so the announcement has to be read earlier.
-        if _serializer in getattr(each, "__mro__", ()) and "load_stream" in vars(each):
-            each.load_stream = _announced(each.load_stream)
+    Exchange.unconverted = reason

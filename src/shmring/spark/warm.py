@@ -43,7 +43,7 @@ _MODULES = (
     "pyspark.sql.conversion",
     "pyspark.worker",
     "shmring.spark.conversions",
-    "shmring.spark.exchange",
+    "shmring.spark.serializers",
 )
 
 

@@ -20,7 +20,8 @@ from shmring.spark.conversions.frames import (
     has_usual_options,
     window_cutter,
 )
-from shmring.spark.exchange import Part, TaskData
+from shmring.spark.parts import Part
+from shmring.spark.serializers import TaskData
 
 
 class _Groups(ABC):

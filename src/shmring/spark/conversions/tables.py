@@ -18,7 +18,8 @@ import pyspark.sql.types as types
 from pyspark.sql.conversion import ArrowBatchTransformer
 
 from shmring.spark.conversions.waiting import Waiting
-from shmring.spark.exchange import Joined, TaskData
+from shmring.spark.parts import Joined
+from shmring.spark.serializers import TaskData
 from shmring.spark.sparks_code import copied, free_variables
 
 _ROWS = {tuple, types.Row}
