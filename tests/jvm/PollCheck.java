@@ -31,6 +31,8 @@ public final class PollCheck extends Checks {
   public static void main(String[] arguments) throws Exception {
     int count = Integer.parseInt(arguments[2]);
     if (arguments[0].equals("single")) {
+      thrown(NullPointerException.class, () -> Ring.create(arguments[1], count, null));
+      thrown(NullPointerException.class, () -> Ring.createSingleProducer(arguments[1], count, null));
       Ring.createSingleProducer(arguments[1], count, new byte[0]);
     }
     try (Ring ring = Ring.attach(arguments[1])) {
@@ -270,6 +272,9 @@ public final class PollCheck extends Checks {
       first.push(new byte[1]);
     }
     ring.producer("checked").close();
+    try (Consumer consumer = join(ring)) {
+      refused(Status.INVALID, () -> consumer.poll(-1, 1, Duration.ZERO));
+    }
   }
 
   /** Bytes of more than a part, from each kind of memory, and across the ring's end. */

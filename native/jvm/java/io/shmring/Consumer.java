@@ -88,7 +88,8 @@ public final class Consumer extends Handle implements AutoCloseable {
    */
   public Optional<Lease> poll(int maxMessages, long maxSlots, Duration timeout)
       throws InterruptedException {
-    return poll(maxMessages, maxSlots, deadline(timeout));
+    // Zero for a negative number, which the core would take for a large one: zero is refused.
+    return poll(Math.max(maxMessages, 0), maxSlots, deadline(timeout));
   }
 
   private Optional<Lease> poll(int maxMessages, long maxSlots, long deadline)

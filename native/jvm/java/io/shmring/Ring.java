@@ -99,7 +99,7 @@ public final class Ring implements AutoCloseable {
    * @param schema an Arrow schema as an IPC message; empty for a ring of bytes
    */
   public static void create(String name, long slots, byte[] schema) {
-    Native.create(utf8(path(name).toString()), slots, schema, false, false);
+    create(name, slots, schema, false);
   }
 
   /**
@@ -107,7 +107,13 @@ public final class Ring implements AutoCloseable {
    * while the first one lives ({@link Status#SECOND_PRODUCER}).
    */
   public static void createSingleProducer(String name, long slots, byte[] schema) {
-    Native.create(utf8(path(name).toString()), slots, schema, true, false);
+    create(name, slots, schema, true);
+  }
+
+  private static void create(String name, long slots, byte[] schema, boolean singleProducer) {
+    // The native call would end the JVM.
+    Objects.requireNonNull(schema, "the schema is null; an empty array makes a ring of bytes");
+    Native.create(utf8(path(name).toString()), slots, schema, singleProducer, false);
   }
 
   /**
