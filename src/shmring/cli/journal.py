@@ -301,7 +301,7 @@ def replay(
     """Push the messages of a journal into RING again, with their kinds and end markers.
 
     The messages get new numbers and times. While RING is full, the replay waits; afterwards it
-    catches up with its schedule.
+    catches up with its schedule. Messages that come into the journal meanwhile are not replayed.
     """
     from shmring.durable import replay
 

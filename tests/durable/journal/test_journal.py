@@ -221,6 +221,19 @@ def test_a_second_journal_of_a_ring_is_refused(ring: shmring.Ring, tmp_path: Pat
             ring.journal(tmp_path / "a")
 
 
+def test_replay_into_the_ring_that_is_journalled_ends(ring: shmring.Ring, tmp_path: Path) -> None:
+    with ring.journal(tmp_path, segment_bytes=1), ring.producer() as out:
+        for number in range(3):
+            out.push(b"%d" % number, durable=True)
+        again: list[bytes] = []
+        for message in replay(tmp_path):
+            again.append(bytes(message.data))
+            assert len(again) <= 3, "the replay reads what it has pushed"
+            out.push(message.data, durable=True)
+        assert again == [b"0", b"1", b"2"]
+        assert stored(tmp_path) == again * 2
+
+
 def test_retention_of_another_type_is_refused_before_anything_is_written(
     ring: shmring.Ring, tmp_path: Path
 ) -> None:

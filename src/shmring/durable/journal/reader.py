@@ -169,6 +169,28 @@ def _no_journal(disk: Disk, path: str) -> RingNotFound:
     return RingNotFound(f"{path} holds no journal{inside}; ring.journal({path!r}) begins one")
 
 
+def _present_end(disk: Disk, path: str) -> int | None:
+    """Return the sequence after the last message that is written now; None at damage.
+
+    A replay that did not stop there would never end if its caller pushes the messages into the ring
+    that is journalled: it would read its own messages again.
+    """
+    names = segment_names(disk, path)
+    for first in reversed(names):
+        last = first == names[-1]
+        try:
+            with contextlib.closing(Segment(disk, segment_path(path, first), last=last)) as segment:
+                try:
+                    return segment.find_end()
+                except Damaged:  # the end is torn, or a journal is writing a record there
+                    return max((record.end for record in segment.walk()), default=first)
+        except NotBegun:
+            continue
+        except (Damaged, FileNotFoundError):
+            return None  # the replay raises the error when it comes there
+    return None
+
+
 def replay(
     path: str | os.PathLike[str],
     *,
@@ -183,8 +205,8 @@ def replay(
     ----------
     path : the journal's directory; a journal may be writing there
     from_ : sequence to begin at; 0 begins with the oldest message that is kept
-    until : the sequence before which to stop; None continues to the end, where a running journal
-        may have messages that are written but not synced yet
+    until : the sequence before which to stop; None stops behind the last message that the journal
+        has when the replay begins; if the journal runs, this message may not be synced yet
     allow_gap : whether to go on after messages that are missing between two segments
     disk : replacement for the calls of the file system; for tests
 
@@ -197,7 +219,10 @@ def replay(
     Damaged : data that had been on disk is unreadable; all messages before it were yielded
     """
     integer("from_", from_)
-    for segment in _segments(disk or Disk(), path_text(path), from_, allow_gap=allow_gap):
+    disk, where = disk or Disk(), path_text(path)
+    if until is None:
+        until = _present_end(disk, where)
+    for segment in _segments(disk, where, from_, allow_gap=allow_gap):
         for record in segment.walk(mapped=True):
             if until is not None and record.first >= until:
                 return
