@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import shmring
 from shmring._shmring import arrow_layout, push_batch
-from shmring.arrow.batches import BatchEncoder
+from shmring.arrow.batches import BatchEncoder, most_bytes
 from shmring.common.arguments import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 
 # --- random batches -----------------------------------------------------------------------------
@@ -118,9 +118,10 @@ def test_what_is_written_is_what_pyarrow_reads(name, examples):
         @settings(max_examples=examples, deadline=None)
         @given(batches())
         def check(batch):
-            direct = BatchEncoder(batch.schema).direct(out, ring.slots, KIND_ARROW_STREAM)
-            assert direct
-            assert direct(batch, 0) is not None
+            message_id = BatchEncoder(batch.schema).push_within(
+                most_bytes(ring.slots), out, batch, kind=KIND_ARROW_STREAM, timeout=0
+            )
+            assert message_id is not None
             got = reader.read(timeout=0)
             got.validate(full=True)
             assert got.equals(batch, check_metadata=True)

@@ -279,8 +279,10 @@ def test_function_of_the_script_itself_is_refused():
         return batch
 
     function.__module__ = "__main__"
-    with pytest.raises(ValueError, match="must stand in a module"):
+    with pytest.raises(ValueError, match="must be in a module"):
         Sidecar(function)
+    with pytest.raises(ValueError, match="named as module:function, not 'functions'"):
+        Sidecar("functions")
 
 
 def test_foreign_messages_in_the_request_ring_are_passed_over(serve, client, capfd):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -39,17 +39,12 @@ _import_batch: Any = pa.RecordBatch._import_from_c  # pyright: ignore[reportAttr
 ArrowData: TypeAlias = Any
 # A batch and its size in bytes of IPC.
 Piece: TypeAlias = "tuple[pa.RecordBatch, int]"
-Direct: TypeAlias = "Callable[[pa.RecordBatch, float | None], int | None]"
 
 
 class BatchEncoder:
     """Writes record batches of one schema into a producer's claims.
 
-    Parameters
-    ----------
-    schema : the schema of every batch
-    compression : IPC body compression; compressed batches, and batches with dictionaries, are
-        copied twice
+    Compressed batches, and batches with dictionaries, are copied twice.
     """
 
     def __init__(
@@ -67,25 +62,6 @@ class BatchEncoder:
         self._plain = compression is None and not self._dictionaries
         self._layout = arrow_layout(schema) if self._plain else None
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
-
-    def direct(self, producer: Producer, slots: int, kind: int | None) -> Direct | None:
-        """Return a function that publishes one batch as one message by a copy of its buffers.
-
-        Parameters
-        ----------
-        slots : slots of the ring; two such messages must fit into them
-        kind : as for :meth:`push`
-
-        Returns
-        -------
-        a function that takes a batch of this schema and a timeout. The function returns the
-        message_id, or None if the batch needs :meth:`pieces` and :meth:`push`. If every batch of
-        the schema needs them, the result is None instead of a function
-        """
-        if self._layout is None:
-            return None
-        head, kind = self._frame(b"", kind)
-        return partial(push_batch, producer, self._layout, head, kind, most_bytes(slots))
 
     def pieces(
         self,
@@ -150,7 +126,7 @@ class BatchEncoder:
         kind: int | None = None,
         timeout: float | None = None,
     ) -> int:
-        """Publish one batch as one message.
+        """Publish one batch as one message; return the message_id.
 
         Parameters
         ----------
@@ -159,10 +135,6 @@ class BatchEncoder:
         kind : kind of a message that contains its own schema. None is for a ring whose header has
             the schema; the kind then is one of the two Arrow kinds
         timeout : seconds to wait for free slots; None waits for ever
-
-        Returns
-        -------
-        message_id
 
         Raises
         ------
@@ -191,24 +163,15 @@ class BatchEncoder:
     ) -> int | None:
         """Publish one batch as one message by a copy of its buffers; otherwise as :meth:`push`.
 
-        Parameters
-        ----------
-        most : bytes of the message, at most
-
-        Returns
-        -------
-        message_id; None if the message is larger, or its batch needs :meth:`push`
+        Return None if the message has more than `most` bytes, or its batch needs :meth:`push`.
         """
         if self._layout is None:
             return None
-        head, kind = self._frame(prefix, kind)
-        return push_batch(producer, self._layout, head, kind, most, batch, timeout)
-
-    def _frame(self, prefix: bytes, kind: int | None) -> tuple[bytes, int]:
-        """Return the bytes before a record batch message, and the kind of the whole message."""
         if kind is None:
-            return prefix, KIND_ARROW_BATCH
-        return prefix + self._schema_message, kind
+            kind = KIND_ARROW_BATCH
+        else:
+            prefix += self._schema_message
+        return push_batch(producer, self._layout, prefix, kind, most, batch, timeout)
 
     def _push_mapped(
         self,
@@ -284,15 +247,12 @@ def _body_offset(stream: pa.Buffer) -> int:
 
 
 def fields_of(nested: pa.Schema | pa.DataType) -> list[Any]:
-    """Return the fields of a schema or of a nested type."""
     if isinstance(nested, pa.Schema):
         return list(nested)
     return [cast("Any", nested).field(i) for i in range(nested.num_fields)]
 
 
 def _contains(nested: pa.Schema | pa.DataType, test: Callable[[Any], bool]) -> bool:
-    """Return whether a type in the schema, or a type nested in such a type, passes the test."""
-
     def inside(kind: Any) -> bool:
         if test(kind):
             return True
@@ -306,7 +266,6 @@ def _contains(nested: pa.Schema | pa.DataType, test: Callable[[Any], bool]) -> b
 
 
 def has_views(schema: pa.Schema) -> bool:
-    """Return whether any type in the schema is a view of strings or bytes."""
     return _contains(schema, _is_view)
 
 
@@ -395,7 +354,6 @@ def _learned(head: bytes) -> Known | None:
 
 
 def from_struct(array: Any) -> pa.RecordBatch:
-    """Return the fields of a struct array as a batch."""
     # Slice again: pyarrow 22 and earlier give whole columns if the array is a slice from row 0.
     return pa.RecordBatch.from_struct_array(array).slice(0, len(array))
 

@@ -58,10 +58,8 @@ class _Jam:
     def look(self) -> None:
         """Check for a jam. The reader calls this after each slice of waiting.
 
-        Raises
-        ------
-        TooManyLeases : in each of _JAMMED_SLICES slices in a row, producers found no room, and the
-            reader kept the ring's oldest message
+        Raise TooManyLeases if in each of _JAMMED_SLICES slices in a row, producers found no room,
+        and the reader kept the ring's oldest message.
         """
         hold = self._consumer.hold
         # No jam exists if the reader holds no batch, or if another branch or participant holds an
@@ -88,9 +86,6 @@ class _Batches(AsyncIterator[pa.RecordBatch]):
 
     def __init__(self, following: Callable[[], Awaitable[pa.RecordBatch]]) -> None:
         self._following = following
-
-    def __aiter__(self) -> _Batches:
-        return self
 
     async def __anext__(self) -> pa.RecordBatch:
         try:
@@ -188,10 +183,8 @@ class ArrowReader(Closing):
     def _read(self, ends: int, timeout: float | None) -> pa.RecordBatch:
         """Read a batch, as read() does.
 
-        Parameters
-        ----------
-        ends : number of ends of the stream that the consumer had seen when the call or loop began;
-            if another thread has seen one since, the call raises EndOfStream
+        `ends` is the number of ends of the stream that the consumer had seen when the call or loop
+        began. If another thread has seen one since, the call raises EndOfStream.
         """
         if self._peeked is not None:
             batch, self._peeked = self._peeked, None
@@ -225,12 +218,7 @@ class ArrowReader(Closing):
         return self._known.map(lease, lease.kind, copy=self._copy, every_offset=self._validate)
 
     def _decode(self, lease: Lease) -> pa.RecordBatch:
-        """Decode the message with pyarrow, which reads every Arrow format.
-
-        Raises
-        ------
-        Damaged : the message is not an Arrow batch of this ring
-        """
+        """Decode a batch of this ring by pyarrow, which reads every format, or raise Damaged."""
         kind = lease.kind
         message_id = lease.message_id
         if kind != KIND_ARROW_STREAM and (kind != KIND_ARROW_BATCH or self._stored is None):
@@ -294,16 +282,6 @@ class ArrowReader(Closing):
         has taken no batch.
         """
         return _Batches(partial(self._next_batch, ends_of(self._consumer)))
-
-    async def next_batch(self) -> pa.RecordBatch:
-        """Return the next batch, in an event loop, as aiter() does.
-
-        Raises
-        ------
-        EndOfStream : iteration would end
-        Empty, Damaged, TooManyLeases : as for read()
-        """
-        return await self._next_batch(ends_of(self._consumer))
 
     async def _next_batch(self, ends: int) -> pa.RecordBatch:
         import asyncio

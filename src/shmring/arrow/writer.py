@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import pyarrow as pa
 
-from shmring.arrow.batches import ArrowData, BatchEncoder, batches_of, fields_of
+from shmring.arrow.batches import ArrowData, BatchEncoder, batches_of, fields_of, most_bytes
 from shmring.common.arguments import KIND_ARROW_STREAM
 from shmring.common.closing import Closing
 from shmring.errors import Full, SchemaMismatch
@@ -67,7 +67,7 @@ class ArrowWriter(Closing):
         # If the ring has no schema, each message carries its own schema.
         self._kind = None if stored is not None else KIND_ARROW_STREAM
         self._producer = ring.producer(name, wait=wait)
-        self._direct = self._encoder.direct(self._producer, ring.slots, self._kind)
+        self._most = most_bytes(ring.slots)
 
     def _mismatch(self, given: pa.Schema, wanted: pa.Schema) -> SchemaMismatch:
         return SchemaMismatch(
@@ -118,7 +118,9 @@ class ArrowWriter(Closing):
 
     def _write(self, batch: pa.RecordBatch, timeout: float | None) -> Iterator[int]:
         """Publish the batch, in pieces if necessary; yield the message_id of each piece."""
-        whole = self._direct and self._direct(batch, timeout)
+        whole = self._encoder.push_within(
+            self._most, self._producer, batch, kind=self._kind, timeout=timeout
+        )
         if whole is not None:
             yield whole
             return

@@ -105,15 +105,9 @@ def _replace_closed_streams() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line with these arguments; None takes the arguments of this process.
 
-    Parameters
-    ----------
-    arguments : the arguments without the program's name; None takes the arguments of this process
-
-    Returns
-    -------
-    exit status: 0; 1 with a line on stderr; 2 for a wrong call; 128 + n for signal n
+    Return the exit status: 0; 1 with a line on stderr; 2 for a wrong call; 128 + n for signal n.
     """
     if arguments is None:
         # Let the collection of garbage at the end of the process pass over the modules, which stay.

@@ -113,8 +113,6 @@ def ring_argument(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    """Add the option --json to a command."""
-
     def found(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         if value:
             set_json(ctx)

@@ -33,12 +33,10 @@ _JSON = "shmring.json"
 
 
 def set_json(ctx: click.Context) -> None:
-    """Print JSON from now on."""
     ctx.meta[_JSON] = True
 
 
 def wants_json() -> bool:
-    """Return whether --json was given."""
     return bool(click.get_current_context().meta.get(_JSON))
 
 
@@ -179,12 +177,10 @@ class Lines:
 
     @property
     def waiting(self) -> bool:
-        """True if there are lines that wait for flush()."""
         return bool(self._waits)
 
     @property
     def is_full(self) -> bool:
-        """True if there are enough lines for a flush()."""
         return len(self._waits) >= _LINES or sum(map(len, self._waits)) >= _LINE_BYTES
 
     def flush(self) -> None:

@@ -41,7 +41,6 @@ _TYPES: dict[ValueType, Any] = {
 
 
 def _options_of_sidecars(command: Command) -> Command:
-    """Add the options that ``shmring sidecar`` takes."""
     for name, row in reversed(rows(CommandOptions).items()):
         option = f"--{name.replace('_', '-')}"
         if row.takes is SWITCH:
@@ -110,9 +109,9 @@ def _say_ready(server: Sidecar, workers: int) -> None:
 
 def _marks(target: str) -> tuple[str, int]:
     """Return the name and the number of workers given in @shmring.sidecar, else the defaults."""
-    from shmring.sidecars.functions import find_function, raised
+    from shmring.sidecars.functions import find_function, parts_of, raised
 
-    module_name, _, attribute = target.partition(":")
+    module_name, attribute = parts_of(target)
     sys.path.insert(0, os.getcwd())
     try:
         import_module(module_name)

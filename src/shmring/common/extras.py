@@ -20,12 +20,10 @@ def need(module: str, what: str, extra: str) -> None:
 
 
 def need_pyarrow(what: str) -> None:
-    """Raise MissingExtra unless pyarrow is installed (see need)."""
     need("pyarrow", what, "arrow")
 
 
 def read_schema(serialized: bytes) -> pa.Schema:
-    """Return the Arrow schema in an IPC message."""
     need_pyarrow("an Arrow schema")
     import pyarrow as pa
 

@@ -12,13 +12,9 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def open_own(path: str, flags: int, mode: int = 0o600) -> int:
     """Return a descriptor of a regular file that only this user can have made or changed.
 
-    The call never waits (opening a FIFO would), and follows no link.
-
-    Raises
-    ------
-    PermissionError : the file is another user's, or other users may write to it, or it has a
-        second name (hard link), or it is no regular file
-    OSError : the errors of os.open()
+    The call never waits (opening a FIFO would), and follows no link. Raise PermissionError if the
+    file is another user's, or other users may write to it, or it has a second name (hard link), or
+    it is no regular file.
     """
     try:
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)

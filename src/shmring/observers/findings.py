@@ -47,14 +47,9 @@ Status = Literal[1, 2]
 def findings(now: HostLook, before: HostLook | None = None, *, age: float = AGE) -> list[Finding]:
     """Return all findings, the worst first.
 
-    A participant or a branch that has moved between the two looks is not reported as hanging.
-    Without the earlier look, each participant or branch that may hang is reported.
-
-    Parameters
-    ----------
-    now : the latest look
-    before : an earlier look, if there is one
-    age : seconds for which a message may be held, or wait, without a finding
+    A message may be held, or wait, for `age` seconds without a finding. A participant or a branch
+    that has moved since the earlier look, `before`, is not reported as hanging. Without an earlier
+    look, each participant or branch that may hang is reported.
     """
     found = [*_of_host(now)] if now.whole else []
     found += map(_missing, now.missing)

@@ -156,13 +156,11 @@ class Observer(Closing):
         self._attached: dict[str, _Attached] = {}  # attached rings, by path
 
     def close(self) -> None:
-        """Close all rings."""
         for attached in self._attached.values():
             attached.ring.close()
         self._attached.clear()
 
     def look(self) -> HostLook:
-        """Look at the rings now."""
         there = rings()
         wanted, missing = self._requested(there) if self._names else (self._ours(there), [])
         # One listing of the folder shows whether dead processes left files beside any ring; mostly

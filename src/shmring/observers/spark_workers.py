@@ -35,8 +35,6 @@ class SparkWorker(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A process of this host."""
-
     parent: int  # process id
     ticks: int  # the process's CPU time so far, in clock ticks
     waited: int  # CPU time of ended children that the process has waited for

@@ -439,9 +439,6 @@ class Messages(AsyncIterator[bytes]):
         self._consumer = consumer
         self._ends = ends_of(consumer)
 
-    def __aiter__(self) -> Messages:
-        return self
-
     async def __anext__(self) -> bytes:
         try:
             found = take_now(self._consumer, self._ends)

@@ -229,10 +229,8 @@ def rings() -> list[str]:
 def reap(path: str, *, dry_run: bool = False) -> tuple[bool, list[str]]:
     """Remove the ring at this path if its participants are dead, and companion files of dead jobs.
 
-    Returns
-    -------
-    whether the ring was removed, and the paths of the removed companion files. A dry run removes
-    nothing, and returns the same values
+    Return whether the ring was removed, and the paths of the removed companion files. A dry run
+    removes nothing, and returns the same values.
     """
     kept = companions_of(path)
     reaped = _shmring.reapable(path) if dry_run else _shmring.reap(path)
@@ -243,7 +241,6 @@ def reap(path: str, *, dry_run: bool = False) -> tuple[bool, list[str]]:
 
 
 def _living(path: str) -> list[dict[str, Any]]:
-    """Return the living participants of the ring at this path."""
     ring = _shmring.attach(path, path, _shmring.READ_ONLY | _shmring.FOREIGN_COPY)
     try:
         return [participant for participant in ring.participants() if participant["alive"]]
@@ -263,11 +260,8 @@ def _users(path: str) -> list[dict[str, Any]]:
 def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False) -> list[str]:
     """Remove from a folder the companion files of rings that are gone, and unfinished rings.
 
-    `file` is the name of a ring's file: then companion files of other rings stay.
-
-    Returns
-    -------
-    the paths that were removed; with `dry_run`, the paths that would be removed
+    Return the paths that were removed; with `dry_run`, the paths that would be removed. `file` is
+    the name of a ring's file: then companion files of other rings stay.
     """
     left = [
         kept.path for kept in _all_kept(folder) if file in (None, kept.file) and not _has_ring(kept)

@@ -36,11 +36,8 @@ def slices(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:
 def batches_wanted(batches: int, nanoseconds: int, nbytes: int) -> int:
     """Return how many batches the next request should have, judged by the last request.
 
-    Parameters
-    ----------
-    batches : number of batches of the last request
-    nanoseconds : time that the last request took
-    nbytes : bytes of the answers to the last request
+    The last request had so many batches and took so many nanoseconds, and its answers had so many
+    bytes.
     """
     by_time = _WORK * batches // max(1, nanoseconds)
     by_bytes = MOST_BYTES * batches // max(1, nbytes)

@@ -32,11 +32,22 @@ class Batching:
     wait: float
 
 
+def parts_of(target: str) -> tuple[str, str]:
+    """Return the module and the function of ``module:function``; ValueError if one is missing."""
+    module, _, function = target.partition(":")
+    if not (module and function):
+        raise ValueError(f"a sidecar is named as module:function, not {target!r}")
+    if module == "__main__":
+        raise ValueError(
+            "a sidecar's workers import its function, so it must be in a module, not in the "
+            "script that is run"
+        )
+    return module, function
+
+
 def find_function(target: str) -> Function | type:
     """Import the function or class that ``module:function`` names; ValueError if there is none."""
-    module_name, colon, attribute = target.partition(":")
-    if not colon or not module_name or not attribute:
-        raise ValueError(f"a sidecar is named as module:function, not {target!r}")
+    module_name, attribute = parts_of(target)
     module = importlib.import_module(module_name)
     function: Any = module
     for part in attribute.split("."):

@@ -144,14 +144,9 @@ def _is_held(ring: Ring, sequence: int) -> bool:
 
 
 class Holds(Closing):
-    """The requests that a worker holds, and a thread that moves them out of the ring.
+    """The requests that a worker holds, and a thread that moves them out of the sidecar's ring.
 
-    Parameters
-    ----------
-    ring : the sidecar's ring
-    inbox : the worker's consumer of the ring
-    sidecar : name of the sidecar
-    moves : whether requests may move; False if the ring is pinned for a GPU
+    The requests do not move if `moves` is false: the ring is then pinned for a GPU.
     """
 
     def __init__(self, ring: Ring, inbox: Consumer, sidecar: str, *, moves: bool = True) -> None:

@@ -195,9 +195,7 @@ def rows(options: type[Any]) -> dict[str, Option]:
 def checked(options: type[Given], given: Given) -> Given:
     """Return the options that are not None, as plain Python values.
 
-    Raises
-    ------
-    TypeError, ValueError : an option is unknown or its value is not possible
+    Raise TypeError or ValueError if an option is unknown, or its value is not possible.
     """
     known = rows(options)
     found: dict[str, Any] = {}
@@ -228,7 +226,6 @@ def part(options: type[Given], given: Mapping[str, Any]) -> Given:
 
 
 def names_for_workers() -> list[str]:
-    """Return the names of the options that workers get."""
     return [name for name, row in rows(ServerOptions).items() if row.reaches_workers]
 
 

@@ -88,10 +88,7 @@ def await_entry(
 ) -> tuple[shmring.Ring, shmring.Producer]:
     """Attach as a client once the sidecar runs and has room; else raise SidecarUnavailable.
 
-    Parameters
-    ----------
-    timeout : seconds to wait for room
-    connect_timeout : seconds to wait for the sidecar
+    Wait at most `timeout` seconds for room, and `connect_timeout` seconds for the sidecar.
     """
     begun = time.monotonic()
     pause = _SLICE
@@ -314,13 +311,9 @@ class Size:
         *,
         connect_timeout: float = 0.0,
     ) -> shmring.Ring:
-        """Make a ring.
+        """Make a ring by `make`, which takes a number of slots; None leaves memory for other rings.
 
-        Parameters
-        ----------
-        slots : number of slots; None chooses a number that leaves memory for other rings
-        make : function that makes a ring of the given number of slots
-        connect_timeout : seconds to wait for memory, after which NoSpace is raised
+        Wait at most `connect_timeout` seconds for memory, then raise NoSpace.
         """
         begun = time.monotonic()
         lowest = LEAST_SLOTS if slots is None else slots

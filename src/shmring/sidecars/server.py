@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from shmring.common.arguments import seconds_of
 from shmring.errors import SidecarUnavailable
+from shmring.sidecars.functions import parts_of
 from shmring.sidecars.options import (
     LOADING_SECONDS,
     DecoratorOptions,
@@ -53,9 +54,11 @@ class Sidecar:
     ) -> None:
         if options.get("workers") is None:
             options["workers"] = decorated(target).get("workers", 1)
-        target_name = target if isinstance(target, str) else _target_of(target)
+        is_name = isinstance(target, str)
+        target_name = target if is_name else f"{target.__module__}:{target.__qualname__}"
+        _, function = parts_of(target_name)
         if name is None:
-            name = str(getattr(target, "__sidecar_name__", "")) or _bare(target_name)
+            name = str(getattr(target, "__sidecar_name__", "")) or function.rpartition(".")[2]
         self.name = check_sidecar_name(name)
         self._supervisor = Supervisor(target_name, self.name, **options)
         self._pid = 0
@@ -209,17 +212,3 @@ def sidecar(
         return target
 
     return mark
-
-
-def _target_of(function: Callable[..., Any]) -> str:
-    module = function.__module__
-    if module == "__main__":
-        raise ValueError(
-            "a sidecar's workers import its function, so it must stand in a module, not in the "
-            "script that is run"
-        )
-    return f"{module}:{function.__qualname__}"
-
-
-def _bare(target: str) -> str:
-    return target.rpartition(":")[2].rpartition(".")[2]

@@ -69,12 +69,8 @@ def say(text: str) -> None:
 class Child:
     """A process, and the processes that it starts.
 
-    Parameters
-    ----------
-    command : the program and its arguments
-    leads : whether the process leads a process group. If so, signals also reach the processes
-        that it has started, and they end with it; the caller reaps them as a child subreaper
-    options : options of subprocess.Popen
+    If it `leads` a process group, signals also reach the processes that it has started, and they
+    end with it; the caller reaps them as a child subreaper. The options are subprocess.Popen's.
     """
 
     kind: ClassVar[str] = "process"
@@ -272,14 +268,9 @@ class _Worker(Child):
 class Supervisor:
     """A sidecar's ring and its workers.
 
-    Parameters
-    ----------
-    target : "module:function"
-    name : name of the sidecar
-    options : options of a Sidecar. Without `workers`, the first worker reports the number in the
-        function's decorator
-    apart : whether each worker leads a process group and prints to stderr, for a process that
-        serves several sidecars
+    Without the option `workers`, the first worker reports the number in the function's decorator.
+    If they run `apart`, each worker leads a process group and prints to stderr: this process then
+    serves several sidecars.
     """
 
     def __init__(
@@ -335,7 +326,6 @@ class Supervisor:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers."""
         return [keeper.process.pid for keeper in self.keepers]
 
     @property
@@ -457,7 +447,6 @@ class Supervisor:
                 shmring.gc(name)
 
     def signal(self, number: int) -> None:
-        """Send a signal to all workers."""
         for keeper in self.keepers:
             keeper.process.signal(number)
 

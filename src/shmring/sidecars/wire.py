@@ -117,7 +117,6 @@ def request_ring_name(sidecar: str) -> str:
 
 
 def reply_ring_name(sidecar: str, unique: str) -> str:
-    """Return the name of one client's reply ring."""
     return f"{REPLIES}{sidecar}.{unique}"
 
 
@@ -149,7 +148,6 @@ class Head(NamedTuple):
 
     @classmethod
     def of(cls, number: int, reply_ring: str, *, rows: int = 0) -> Self:
-        """Return the head of a request."""
         return cls(number=number, reply=reply_ring.encode(), rows=rows)
 
     @property
@@ -188,7 +186,6 @@ class Head(NamedTuple):
         return text
 
     def pack(self) -> bytes:
-        """Return the head as 256 bytes."""
         return _HEAD.pack(*self)
 
     @classmethod

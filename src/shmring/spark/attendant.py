@@ -43,6 +43,7 @@ from shmring.common.own_file import open_own
 from shmring.errors import RingNotFound, ShmringError
 from shmring.ring import attach_or_make
 from shmring.ring.names import SHM_FOLDER, remove
+from shmring.sidecars.functions import parts_of
 from shmring.sidecars.options import (
     LOADING_SECONDS,
     PluginOptions,
@@ -176,8 +177,7 @@ class _Function(_Sidecar):
     """A sidecar with a function. Workers, which are children of this process, serve it."""
 
     def __init__(self, name: str, function: str, options: PluginOptions) -> None:
-        if not all(function.partition(":")):
-            raise ValueError(f"a sidecar is named as module:function, not {function!r}")
+        parts_of(function)
         self._start_timeout = options.get("timeout") or LOADING_SECONDS
         self._supervisor = Supervisor(function, name, apart=True, **part(ServerOptions, options))
         self._is_started = self._is_announced = False

@@ -28,6 +28,7 @@ from shmring import __version__
 from shmring.common.extras import need
 from shmring.common.own_file import open_own
 from shmring.errors import ShmringError
+from shmring.sidecars.functions import parts_of
 from shmring.sidecars.options import PluginOptions, checked, documented, settings_of
 from shmring.sidecars.wire import check_sidecar_name
 from shmring.spark.report import FUNCTIONS
@@ -234,14 +235,7 @@ def _leaves_python_to_driver(options: Mapping[str, str]) -> bool:
 
 def _file_of(function: str) -> str | None:
     """Return the file of a function's module, if the module is a file and not a package."""
-    module, colon, attribute = function.partition(":")
-    if not (module and colon and attribute):
-        raise ValueError(f"a sidecar is named as module:function, not {function!r}")
-    if module == "__main__":
-        raise ValueError(
-            "a sidecar's workers import its function, so it must be in a module, not in the "
-            "script that is run"
-        )
+    module, attribute = parts_of(function)
     package, dot, _ = module.partition(".")
     spec = find_spec(package)
     if spec is None:

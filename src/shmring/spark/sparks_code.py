@@ -15,12 +15,9 @@ LINKS = "io.shmring.spark.LinkCheck"  # the jar's class that looks which members
 
 
 def digest(*parts: Any, scope: Mapping[str, Any] | None = None) -> str:
-    """Return the digest of the sources of functions and classes, without white space.
+    """Return the digest of the sources of functions, classes and code objects, without white space.
 
-    Parameters
-    ----------
-    parts : functions, classes, or code objects
-    scope : the globals of the module that has the code objects
+    `scope` has the globals of the module that has the code objects.
     """
     text = "".join([_source(part, scope or {}) for part in parts])
     return hashlib.sha256("".join(text.split()).encode()).hexdigest()[:16]
@@ -56,13 +53,7 @@ def copied(
     names: Mapping[str, Any] | None = None,
     variables: Mapping[str, Any] | None = None,
 ) -> FunctionType:
-    """Return a copy of a function that sees other values for some names.
-
-    Parameters
-    ----------
-    names : other values of its globals
-    variables : other values of its free variables
-    """
+    """Return a copy of a function that sees other values of some globals and free variables."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     given = variables or {}
     made = FunctionType(

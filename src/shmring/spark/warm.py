@@ -74,11 +74,9 @@ class Received(io.RawIOBase):
         self._kept: list[bytes] | None = []
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """Return the socket's file descriptor."""
         return self._source.fileno()
 
     def readinto(self, buffer: Any) -> int | None:

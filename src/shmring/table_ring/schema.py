@@ -236,13 +236,7 @@ class Tables:
         connection.execute(self.slots.insert().from_select(columns, typed))
 
     def check_own(self, connection: sa.Connection) -> None:
-        """Refuse other programs' tables that have the names of this ring's tables.
-
-        Raises
-        ------
-        NotARing : a table of one of these names is another program's; nothing was read or
-            changed in it
-        """
+        """Raise NotARing if tables with the names of this ring's are another program's."""
         # Read the database's catalog: a statement on the tables would wait for their locks.
         inspector = sa.inspect(connection)
         for table in (self.slots, self.ring, self.subscribers):
@@ -353,5 +347,4 @@ def signed(bits: int) -> int:
 
 
 def mask(bit: int) -> int:
-    """Return the value of one bit of `holders`."""
     return signed(1 << bit)

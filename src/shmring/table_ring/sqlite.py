@@ -94,14 +94,6 @@ class SqliteBackend(Backend):
                 " file back, or attach again"
             )
 
-    def _refuse_other_ring(self, is_ours: bool) -> None:
-        """Raise RingNotFound if the ring was replaced by a ring of another size.
-
-        `is_ours` is the last column of _head_push, which compares the size with the handle's.
-        """
-        if not is_ours:
-            raise self.dropped()
-
     def use(self, layout: Layout) -> None:
         super().use(layout)
         # Quote the names: a ring may be called "order".
@@ -175,7 +167,8 @@ class SqliteBackend(Backend):
             if head is None:
                 raise _Miss
             first, subscribers, holders, is_ours = head
-            self._refuse_other_ring(is_ours)
+            if not is_ours:  # the ring was replaced by a ring of another size
+                raise self.dropped()
             slot_of = self._layout.slot_of
             values = [
                 (n, time_ns, subscribers, holders, message, slot_of(n))
@@ -241,8 +234,10 @@ class SqliteBackend(Backend):
                 row = self._driver.execute(self._peek_pop, self._me).fetchone()
                 if row and row[1] is None:
                     # The subscriber was removed (no row has its epoch), or the whole ring was
-                    # replaced: check for the latter.
-                    self._refuse_other_ring(self._driver.execute(self._head_push).fetchone()[3])
+                    # replaced: check for the latter, by the ring's size.
+                    *_, is_ours = self._driver.execute(self._head_push).fetchone()
+                    if not is_ours:
+                        raise self.dropped()
                 return Peek(*row) if row else Peek(push=0, number=None)
             # Read the last of the slots: if it is free, the slots before it are free, too, because
             # slots come free in the order of their numbers. Check these slots as well, because

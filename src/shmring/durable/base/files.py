@@ -87,12 +87,7 @@ def _in_words(what: str) -> Generator[None]:
 
 
 def check_size(path: str, nbytes: int) -> None:
-    """Raise if a file of this size exceeds the process's limit (``ulimit -f``).
-
-    Raises
-    ------
-    NoSpace : nothing was written
-    """
+    """Raise NoSpace if a file of this size exceeds the process's limit (``ulimit -f``)."""
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit != resource.RLIM_INFINITY and nbytes > limit:
         raise _no_space(OSError(errno.EFBIG, ""), path)
@@ -216,7 +211,6 @@ class File:
         os.fdatasync(self._fd)
 
     def stat(self) -> os.stat_result:
-        """Return the system's information about the file."""
         return os.fstat(self._fd)
 
     def has_name(self) -> bool:
@@ -228,11 +222,9 @@ class File:
         return (there.st_ino, there.st_dev) == self.inode
 
     def size(self) -> int:
-        """Return the size in bytes."""
         return self.stat().st_size
 
     def truncate(self, nbytes: int) -> None:
-        """Cut the file to this size."""
         os.ftruncate(self._fd, nbytes)
 
     def map(self) -> memoryview:
@@ -385,9 +377,7 @@ class Disk:
     def copy_mode(self, source: str, target: str) -> None:
         """Make the empty file `target` with the mode of `source`, if `source` exists.
 
-        Raises
-        ------
-        PermissionRefused : another process has made the file meanwhile
+        Raise PermissionRefused if another process has made the file meanwhile.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         mode = None
@@ -463,12 +453,7 @@ class Disk:
 
 
 def check_names(*files: File) -> None:
-    """Raise Damaged if one of the open files has lost its name.
-
-    Raises
-    ------
-    Damaged : the name is gone, or leads to another file
-    """
+    """Raise Damaged if the name of an open file is gone, or leads to another file."""
     for file in files:
         if not file.has_name():
             raise Damaged(

@@ -86,7 +86,6 @@ class Frame(NamedTuple):
     table: Buffer = b""
 
     def encode(self, salt: int) -> bytes:
-        """Return the bytes of the header; in the file, the table follows them."""
         header = _FRAME.pack(MAGIC, 0, *self[1:10])
         crc = _frame_crc(salt, self.offset, header, self.table)
         return MAGIC + crc.to_bytes(4, "little") + header[8:]
@@ -133,7 +132,6 @@ class FileFormat:
         self._align = align
 
     def encode_header(self, *fields: Any, extra: bytes = b"") -> bytes:
-        """Return the bytes of a file's header."""
         own = self._fields.pack(*fields)
         header = _FILE.pack(self._magic, 0, self._version, len(extra), 0, own)
         crc = crc32c(extra, crc32c(header[12:]))
@@ -142,10 +140,8 @@ class FileFormat:
     def decode_header(self, read: Read, path: str) -> FileHeader:
         """Read and check the beginning of a file.
 
-        Raises
-        ------
-        Damaged : the file is of another kind, or its header does not match its checksum
-        VersionMismatch : another version wrote it
+        Raise Damaged if the file is of another kind, or its header does not match its checksum;
+        VersionMismatch if another version wrote it.
         """
         header = bytes(read(HEADER_BYTES, 0))
         if len(header) < HEADER_BYTES or header[:8] != self._magic:
@@ -164,7 +160,6 @@ class FileFormat:
 
     @staticmethod
     def salt_of(header: bytes) -> int:
-        """Return the salt of a file with this header."""
         return int.from_bytes(header[8:12], "little")
 
     def decode_frame(self, read: Read, offset: int, size: int, salt: int) -> Frame | None:
@@ -188,9 +183,7 @@ class FileFormat:
     def walk(self, read: Read, offset: int, size: int, salt: int, number: int) -> Iterator[Frame]:
         """Yield consecutive frames, up to the first frame that is not valid.
 
-        Parameters
-        ----------
-        number : lowest number that the first frame may have
+        `number` is the lowest number that the first frame may have.
         """
         while offset < size:
             frame = self.decode_frame(read, offset, size, salt)

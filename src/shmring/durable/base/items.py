@@ -13,7 +13,6 @@ from typing import Protocol
 
 from shmring._shmring import crc32c, extents_of, pack, unpack, unpack_one
 from shmring.durable.base.files import Buffer
-from shmring.errors import MessageTooLarge
 
 EXTENT = struct.Struct("=QII")
 TABLE_ENTRY_BYTES = 8
@@ -30,23 +29,7 @@ class Readable(Protocol):
         ...
 
 
-def _item_bytes(data: Buffer) -> bytes:
-    """Return an item's bytes; a copy, if the caller may change the item later."""
-    # Use a memoryview: bytes(7) would return seven zeros.
-    try:
-        view = memoryview(data)
-    except TypeError:
-        raise TypeError(
-            f"an item is bytes or another object with the buffer protocol (bytearray, memoryview, "
-            f"numpy array), not {type(data).__name__}; encode it first"
-        ) from None
-    if view.nbytes > _LARGEST:
-        raise MessageTooLarge(f"an item of {view.nbytes} bytes; the largest is {_LARGEST}")
-    return data if isinstance(data, bytes) else view.tobytes()
-
-
 def items_length(table: Buffer) -> int:
-    """Return the sum of the lengths in a table."""
     if not len(table):
         return 0
     extents = extents_of(table, 0)
@@ -73,15 +56,10 @@ class Packing:
         self.table = b""
 
     def add(self, data: Buffer) -> None:
-        """Take one item.
-
-        Raises
-        ------
-        TypeError : the item is not bytes-like
-        MessageTooLarge : the item has 4 GiB or more
-        """
+        """Take one item; raise TypeError if it is not bytes-like, MessageTooLarge from 4 GiB on."""
         if type(data) is not bytes or len(data) > _LARGEST:
-            data = _item_bytes(data)
+            # Let pack() check the item, and copy an item that the caller may change later.
+            data = b"".join(pack((data,))[0])
         nbytes = self.nbytes + len(data) + TABLE_ENTRY_BYTES
         # A signal's handler may raise after any call: make no call between these changes.
         self.count += 1
@@ -156,9 +134,7 @@ class ReadAhead:
     ) -> int:
         """Append items until one is damaged or cannot be read; return their number.
 
-        Raises
-        ------
-        OSError : the first item cannot be read
+        Raise OSError if the first item cannot be read.
         """
         at = begin
         while at < end:

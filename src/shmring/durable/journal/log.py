@@ -71,7 +71,6 @@ FORMAT = FileFormat(
 
 
 def segment_path(directory: str, first: int) -> str:
-    """Return the path of the segment that begins at a sequence."""
     return os.path.join(directory, f"{first:020d}{SUFFIX}")
 
 
@@ -99,13 +98,7 @@ def was_begun(file: File) -> bool:
 
 
 def check_joint(directory: str, end: int, first: int, *, allow_gap: bool) -> None:
-    """Raise if a segment does not begin where the segment before it ends.
-
-    Raises
-    ------
-    JournalGap : messages between the two segments are missing
-    Damaged : the second segment begins within the first one
-    """
+    """Raise JournalGap if messages between segments are missing, Damaged if segments overlap."""
     if first < end:
         raise Damaged(
             f"{segment_path(directory, first)} overlaps the segment before it, which ends at "
@@ -191,9 +184,7 @@ class Segment:
     def find_end(self) -> int:
         """Return the sequence after the last record, without reading the other records.
 
-        Raises
-        ------
-        Damaged : the file does not end with a record
+        Raise Damaged if the file does not end with a record.
         """
         size = self.file.size()
         if size == self.records:
@@ -209,9 +200,7 @@ class Segment:
     def walk(self, *, mapped: bool = False) -> Iterator[Frame]:
         """Yield the records in order, once.
 
-        Raises
-        ------
-        Damaged : data that had been on disk is unreadable; the text says where
+        Raise Damaged if data that had been on disk is unreadable; the text says where.
         """
         # Read the newest segment instead of mapping it: the next writer may cut off a torn end, and
         # mapped memory beyond a file's end must not be touched.
@@ -413,21 +402,15 @@ class JournalLog:
     def append(
         self, first: int, end: int, entries: Buffer, slots: list[Buffer], slot_address: int
     ) -> int:
-        """Write a record; :meth:`sync` makes it durable.
+        """Write a record, and return its number of bytes; :meth:`sync` makes the record durable.
+
+        Raise NoSpace if nothing was written; the call may be tried again.
 
         Parameters
         ----------
         entries : packed ENTRY of each message
         slots : payload in one piece or several; it is not copied
         slot_address : address of the first slot in its ring, in bytes
-
-        Returns
-        -------
-        bytes written
-
-        Raises
-        ------
-        NoSpace : nothing was written; the call may be tried again
         """
         if (
             self._file is None
@@ -492,9 +475,7 @@ class JournalLog:
     def sync(self) -> None:
         """Wait until all records written so far are on disk; any thread may call this method.
 
-        Raises
-        ------
-        Damaged : the journal's file or its lock file was removed or replaced
+        Raise Damaged if the journal's file or its lock file was removed or replaced.
         """
         with self._sync_lock:
             end = self.end
@@ -514,10 +495,6 @@ class JournalLog:
         A user may have removed or renamed the directory or a segment, and made a new one in its
         place. The oldest segments may be missing, but no segment after one that is still there.
         Only the thread that calls :meth:`append` and :meth:`forget` may call this.
-
-        Raises
-        ------
-        Damaged : the segment that is being written, or a segment between two others, has gone
         """
         self._refuse_another_file()
         names = set(self._disk.names(self.directory))

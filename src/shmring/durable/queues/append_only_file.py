@@ -160,10 +160,6 @@ class AppendOnlyFile(SyncedAhead):
 
         Each name has its own lock file, so two writers could open the file under two names.  A
         compaction replaces the file under one name only: the other name keeps the old file.
-
-        Raises
-        ------
-        NotARing : the file has hard links
         """
         if (names := self.file.stat().st_nlink) > 1:
             raise NotARing(
@@ -204,20 +200,12 @@ class AppendOnlyFile(SyncedAhead):
         return Commit(frame.end, *state)
 
     def walk(self, link: int, *, upwards: bool = False) -> tuple[bytearray, int]:
-        """Go down a stack from the node at ``link``.
+        """Go down a stack from the node at ``link``; return extents of items, and the next link.
 
-        Parameters
-        ----------
-        upwards : return the lowest item first. Otherwise the top item comes first, and the walk
-            stops at a node that does not stand right before the node above it
-
-        Returns
-        -------
-        extents of items (base/items.py), at least one, and the next link; 0 at the bottom
-
-        Raises
-        ------
-        Damaged : the node at ``link`` does not match its checksum
+        There is at least one extent (base/items.py); the link is 0 at the bottom.  With `upwards`
+        the lowest item comes first.  Otherwise the top item comes first, and the walk stops at a
+        node that does not stand right before the node above it.  Raise Damaged if the node at
+        ``link`` does not match its checksum.
         """
         # Read towards the beginning of the file: a stack was written from the bottom up.
         end = link - self.base + NODE_BYTES
@@ -235,9 +223,7 @@ class AppendOnlyFile(SyncedAhead):
     def append_back(self, packing: Packing, below: int) -> int:
         """Write items and their nodes on top of node ``below``; return the last node's position.
 
-        Raises
-        ------
-        NoSpace : the disk is full; no item was added
+        Raise NoSpace if the disk is full; then no item was added.
         """
         items = self.base + self._end
         extents = extents_of(packing.table, items)
@@ -252,13 +238,8 @@ class AppendOnlyFile(SyncedAhead):
     def append_front(self, pieces: list[Piece]) -> list[Piece]:
         """Write the nodes of a whole stack, the lowest first, and the items that are in memory.
 
-        Returns
-        -------
-        pieces that have the same items, but not those already taken, and refer to the new nodes
-
-        Raises
-        ------
-        NoSpace : the disk is full; the file has the old stack only
+        Return pieces that have the same items, but not those already taken, and refer to the new
+        nodes.  Raise NoSpace if the disk is full; then the file has the old stack only.
         """
         position = self.base + self._end
         parts: list[Buffer] = []
@@ -296,10 +277,8 @@ class AppendOnlyFile(SyncedAhead):
     def append_commit(self, front: int, front_count: int, back: int, back_count: int) -> Commit:
         """Make these two stacks the state of the file; the state is on disk when the call returns.
 
-        Raises
-        ------
-        NoSpace : the earlier state stays
-        OSError : the sync failed; opening the file again shows which state it has
+        Raise NoSpace if the earlier state stays; OSError if the sync failed: opening the file again
+        shows which state it has.
         """
         position = self.base + self._end
         flags = 0

@@ -140,12 +140,7 @@ class DataFile(SyncedAhead):
 
 
 class DataFiles:
-    """All data files of one queue.
-
-    Parameters
-    ----------
-    maximum : the write that takes a file to this size is its last
-    """
+    """All data files of one queue; the write that takes a file to `maximum` bytes is its last."""
 
     def __init__(self, disk: Disk, directory: str, *, maximum: int) -> None:
         self._disk = disk
@@ -207,10 +202,7 @@ class DataFiles:
     def write(self, parts: Sequence[Buffer], items: int) -> tuple[DataFile, int]:
         """Append without a sync; return file and offset.  The items count as references now.
 
-        Raises
-        ------
-        NoSpace : the disk is full; no item was added
-        Closed : the queue was closed
+        Raise NoSpace if the disk is full; then no item was added. Raise Closed if the queue is.
         """
         nbytes = sum(map(len, parts))
         with self._lock:

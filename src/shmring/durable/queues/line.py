@@ -66,7 +66,6 @@ class Line:
         return iter(self.spans)
 
     def append(self, run: Run) -> None:
-        """Add a run after all other runs."""
         count = len(run)
         self.count += count
         last = self.spans[-1] if self.spans else None

@@ -221,15 +221,9 @@ def rewrite(
 ) -> tuple[TransactionLog, Moved]:
     """Replace the log, in one durable step, by a log whose only transaction adds the live items.
 
-    Items that stand in the log are copied to a data file first.
-
-    Parameters
-    ----------
-    live : the items in the queue or taken by sessions, in the order of their numbers
-
-    Returns
-    -------
-    the new log, and the runs that have moved
+    Return the new log, and the runs that have moved: items that stand in the log are copied to a
+    data file first. `live` are the items in the queue or taken by sessions, in the order of their
+    numbers.
     """
     moved: Moved = {}
 

@@ -5,7 +5,9 @@ The class `Ends` is shared with the append-only queue.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from shmring.common.arguments import integer
 from shmring.common.closing import Closing
-from shmring.common.forks import renew_locks_in_child
 from shmring.durable.base.files import Buffer
 from shmring.durable.base.items import TABLE_ENTRY_BYTES, Packing
 from shmring.durable.queues.data_files import DataFile
@@ -32,6 +33,10 @@ BUFFER_BYTES = 1 << 20
 _INLINE_BYTES = 32 << 10
 
 
+# Ends whose locks a forked child renews: the child lacks the threads that would release them.
+_all_ends: weakref.WeakSet[Ends] = weakref.WeakSet()
+
+
 class Ends(Closing):
     """Both ends of a queue: takes items in, holds them until they are written, and gives them out.
 
@@ -46,7 +51,7 @@ class Ends(Closing):
     def __init__(self) -> None:
         # Guards the items that are not written yet, and their writing.
         self._lock = threading.RLock()
-        renew_locks_in_child(self)
+        _all_ends.add(self)
 
     def renew_locks(self) -> None:
         """Replace the lock in a forked child, if a thread of the parent held it in a call."""
@@ -147,6 +152,14 @@ class Extent:
         return len(self.table) // TABLE_ENTRY_BYTES
 
 
+def _renew_locks() -> None:
+    for ends in list(_all_ends):
+        ends.renew_locks()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+
+
 class Transaction:
     """The changes of one flush: committed if `done` is true and `error` is None."""
 
@@ -181,12 +194,9 @@ class GroupCommit:
     """Lets threads that commit at the same time share one write and one sync.
 
     One of the waiting threads leads: it commits for all of them, then wakes them and the next
-    leader.  So the threads that arrive during a sync share the next one.
-
-    Parameters
-    ----------
-    commit : function that commits a group of transactions, and calls finish() of each. An exception
-        of a signal's handler may end the function before it has finished all of them
+    leader.  So the threads that arrive during a sync share the next one.  `commit` commits a group
+    of transactions, and calls finish() of each.  An exception of a signal's handler may end it
+    before it has finished all of them.
     """
 
     def __init__(self, commit: Callable[[list[Transaction]], None]) -> None:

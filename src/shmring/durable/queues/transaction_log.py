@@ -184,7 +184,6 @@ class TransactionLog:
 
     @property
     def transactions(self) -> int:
-        """Number of transactions in the file."""
         return self.next_number - self._first_number
 
     @staticmethod
@@ -260,9 +259,7 @@ class TransactionLog:
     def append(self, body: Body, *, deferred: bool, may_use_reserve: bool) -> int:
         """Write one transaction after the others; return the offset of its body.
 
-        Raises
-        ------
-        NoSpace : nothing was written
+        Raise NoSpace if nothing was written.
         """
         number = self.next_number
         parts = _encode(body, number, self.synced, self.end, self._salt, deferred=deferred)
@@ -311,7 +308,6 @@ class TransactionLog:
         self.sync()
 
     def read(self, nbytes: int, offset: int) -> bytes:
-        """Return the bytes of an item in the log."""
         return self.file.read(nbytes, offset)
 
     def forget_raw(self) -> None:

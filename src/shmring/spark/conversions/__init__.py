@@ -123,7 +123,6 @@ CONVERSIONS: Mapping[int, Conversion] = {
 
 @cache
 def equip() -> None:
-    """Let this process replace Spark's functions by conversions."""
     if pyspark.__version__.startswith(_VERSIONS):
         for name in ("read_udfs", "read_udtf"):
             setattr(worker, name, _reading(getattr(worker, name)))
