@@ -21,6 +21,13 @@ static inline uint8_t *slot_at(const shmring *ring, uint64_t sequence)
 	return ring->slots + index_of(ring, sequence) * SLOT_BYTES;
 }
 
+/* Copies bytes that producers may be overwriting; the attribute tells ThreadSanitizer that this race is meant. */
+__attribute__((no_sanitize("thread"))) static inline void copy_racy(uint8_t *to, const uint8_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = *(const volatile uint8_t *)(from + i);
+}
+
 /* --- an entry ----------------------------------------------------------------- */
 
 /* One message's entry, read once and checked: later changes by a hostile peer

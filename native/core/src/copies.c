@@ -82,16 +82,9 @@ void copies_close(shmring *r)
 		unmap(r, r->slots);
 }
 
-/* Copies bytes of neighbouring messages, which lie in the same pages. If no consumer of this process holds a
- * neighbour, a producer may overwrite the neighbour during the copy: that race is harmless, because no reader uses
- * those bytes. */
-__attribute__((no_sanitize("thread"))) static void copy_beside(uint8_t *to, const uint8_t *from, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		to[i] = *(const volatile uint8_t *)(from + i);
-}
-
-/* Replaces the memory at [begin, end), extended to whole pages, by a private copy at the same addresses. */
+/* Replaces the memory at [begin, end), extended to whole pages, by a private copy at the same addresses. These
+ * pages hold bytes of neighbouring messages too. If no consumer of this process holds a neighbour, a producer may
+ * overwrite the neighbour during the copy: that race is harmless, because no reader uses those bytes. */
 static int copy_pages(const shmring *r, uint8_t *begin, uint8_t *end)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -102,9 +95,9 @@ static int copy_pages(const shmring *r, uint8_t *begin, uint8_t *end)
 
 	if (copy == MAP_FAILED)
 		return fail(SHMRING_E_NO_MEMORY, "ring \"%s\": no memory for a copy of %zu bytes", r->name, bytes);
-	copy_beside(copy, begin - before, before);
+	copy_racy(copy, begin - before, before);
 	memcpy(copy + before, begin, (size_t)(end - begin));
-	copy_beside(copy + bytes - behind, end, behind);
+	copy_racy(copy + bytes - behind, end, behind);
 	if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin - before) == MAP_FAILED) {
 		munmap(copy, bytes);
 		return fail_errno("cannot put a copy in the place of its slots", r->name);

@@ -12,13 +12,6 @@
 #include "cells.h"
 #include "takes.h"
 
-/* Copies bytes that producers may be overwriting; the attribute tells ThreadSanitizer that this race is meant. */
-__attribute__((no_sanitize("thread"))) static void copy_racy(uint8_t *to, const uint8_t *from, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		to[i] = *(const volatile uint8_t *)(from + i);
-}
-
 static uint32_t reference_count(const shmring *r, uint64_t sequence)
 {
 	uint32_t n = 0;
