@@ -104,7 +104,6 @@ public interface Client extends AutoCloseable {
    * @param release an action that gives the batch's memory back
    */
   public record Answer(VectorSchemaRoot batch, int[] rows, Runnable release) {
-    /** Makes an answer of one batch of the function. */
     public Answer(VectorSchemaRoot batch, Runnable release) {
       this(batch, new int[] {batch.getRowCount()}, release);
     }

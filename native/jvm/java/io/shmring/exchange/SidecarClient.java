@@ -165,7 +165,6 @@ public final class SidecarClient implements Client {
     return batchesWanted;
   }
 
-  /** Returns the size of the sidecar's request ring in bytes. */
   public long requestRingBytes() {
     return requests.ring.info().slots() * Ring.SLOT_BYTES;
   }

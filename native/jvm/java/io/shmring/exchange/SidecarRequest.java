@@ -133,7 +133,6 @@ final class SidecarRequest {
     return next;
   }
 
-  /** Releases the batch and all pieces of the answer. */
   void close() {
     begin();
     rows.close();

@@ -21,10 +21,8 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Makes columns of the messages of a ring. */
 public interface RingColumns {
-  /** Returns the number of messages in one batch of columns. */
   int messagesPerBatch();
 
-  /** Returns columns with copies of the messages. */
   ColumnarBatch copy(List<Message> messages);
 
   /**
@@ -55,9 +53,6 @@ public interface RingColumns {
     private final BatchDecoder decoder;
     private final Conversion conversion;
 
-    /**
-     * @param label name of the ring, for errors
-     */
     ArrowColumns(String label, RingSchema schema, int[] columns) {
       List<Field> fields = schema.plain().getFields();
       this.decoder = new BatchDecoder(schema, columns, ArrowUtils.rootAllocator());

@@ -42,14 +42,7 @@ public final class RootWriter {
   private int limited; // number of rows written when the limit was set
 
   public RootWriter(VectorSchemaRoot root) {
-    this(root, Optional.empty());
-  }
-
-  /**
-   * @param like a writer of the same columns: the new writer begins with the same capacity
-   */
-  public RootWriter(VectorSchemaRoot root, Optional<RootWriter> like) {
-    this(root, all(root), Long.MAX_VALUE, false, like);
+    this(root, all(root), Long.MAX_VALUE, false, Optional.empty());
   }
 
   /**
@@ -113,7 +106,6 @@ public final class RootWriter {
         : new SparkCells(vector, column);
   }
 
-  /** Returns the number of rows written. */
   public int rows() {
     return rows;
   }
@@ -295,9 +287,6 @@ public final class RootWriter {
     private final ArrowFieldWriter writer;
     private final int column;
 
-    /**
-     * @param column number of the column in the rows
-     */
     SparkCells(FieldVector vector, int column) {
       vector.allocateNew();
       this.writer = ArrowWriter$.MODULE$.createFieldWriter(vector);

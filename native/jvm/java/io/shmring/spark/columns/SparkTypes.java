@@ -50,7 +50,6 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
           DataTypes.DateType, new ArrowType.Date(DateUnit.DAY),
           DataTypes.TimestampNTZType, new ArrowType.Timestamp(TimeUnit.MICROSECOND, null));
 
-  /** Returns the mapping under a session's settings. */
   public static SparkTypes of(SQLConf settings) {
     return new SparkTypes(settings.sessionLocalTimeZone(), settings.arrowUseLargeVarTypes());
   }

@@ -52,9 +52,7 @@ public final class FunctionColumns extends ColumnarRule {
       children.add(better.orElse(child));
       changed |= better.isPresent();
     }
-    return changed
-        ? node.withNewChildren(CollectionConverters.asScala(children).toList())
-        : node;
+    return changed ? node.withNewChildren(FunctionNode.seq(children)) : node;
   }
 
   /**

@@ -57,7 +57,6 @@ public final class FunctionStrategy extends SparkStrategy {
         : Optional.of(NOT_TAKEN);
   }
 
-  /** Whether a function calls no sidecar. */
   private static boolean isNoSidecars(PythonFuncExpression function) {
     return !(function instanceof PythonUDF udf
         && (SidecarCall.of(udf).isPresent() || UdfCall.of(udf).isPresent()));

@@ -61,7 +61,6 @@ public final class LeftToSpark {
     return List.copyOf(SAID);
   }
 
-  /** Returns the version of this jar. */
   public static String version() {
     return LeftToSpark.class.getPackage().getImplementationVersion();
   }

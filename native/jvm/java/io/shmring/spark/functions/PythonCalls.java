@@ -161,7 +161,7 @@ final class PythonCalls {
       return Optional.of("it takes no columns");
     }
     udfs.forEach(udf -> typed.add((Expression) udf));
-    return SparkTypes.unsupported(UdfAnswers.types(CollectionConverters.asScala(typed).toList()));
+    return SparkTypes.unsupported(UdfAnswers.types(FunctionNode.seq(typed)));
   }
 
   // CHANGE: edit this for a new kind of Python function
@@ -191,12 +191,8 @@ final class PythonCalls {
                         .mapToObj(i -> taken(given(udf).get(i), arguments, isTable(udf, i)))
                         .toArray(EvalPythonExec.ArgumentMetadata[]::new))
             .toArray(EvalPythonExec.ArgumentMetadata[][]::new);
-    return call(
-        udfs,
-        taken,
-        UdfAnswers.types(CollectionConverters.asScala(arguments).toList()),
-        artifacts,
-        settings);
+    StructType schema = UdfAnswers.types(FunctionNode.seq(arguments));
+    return call(udfs, taken, schema, artifacts, settings);
   }
 
   private static boolean isTable(PythonFuncExpression udf, int argument) {
@@ -271,15 +267,14 @@ final class PythonCalls {
       chains.add(
           new Tuple2<>(
               new ChainedPythonFunctions(
-                  CollectionConverters.asScala(
-                          chain(function).stream().map(PythonFuncExpression::func).toList())
-                      .toList()),
+                  FunctionNode.seq(
+                      chain(function).stream().map(PythonFuncExpression::func).toList())),
               function.resultId().id()));
     }
     Option<PythonUDTF> udtf =
         functions.get(0) instanceof PythonUDTF table ? Option.apply(table) : Option.empty();
     return new PythonCall(
-        CollectionConverters.asScala(chains).toList(),
+        FunctionNode.seq(chains),
         FunctionKind.of(functions.get(0).evalType()).orElseThrow(),
         arguments,
         schema,

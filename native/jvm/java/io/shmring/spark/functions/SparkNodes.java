@@ -23,7 +23,6 @@ import scala.collection.immutable.Seq;
 final class SparkNodes {
   private SparkNodes() {}
 
-  /** A node over one child. */
   public static sealed class OverOne extends FunctionNode implements UnaryExecNode
       permits OfUdfs, OfWindows {
     public OverOne(
@@ -66,7 +65,6 @@ final class SparkNodes {
     }
   }
 
-  /** A node of UDFs. */
   public static final class OfUdfs extends OverOne implements EvalPythonExec {
     public OfUdfs(
         Class<? extends Work> kind,
@@ -94,7 +92,6 @@ final class SparkNodes {
     }
   }
 
-  /** A node of aggregates over windows. */
   public static final class OfWindows extends OverOne implements WindowExecBase {
     public OfWindows(
         Class<? extends Work> kind,

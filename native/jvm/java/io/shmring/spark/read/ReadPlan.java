@@ -19,19 +19,16 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  */
 public record ReadPlan(StructType schema, int[] columns, ReadOptions options)
     implements Serializable {
-  /** Returns the schema of the wanted columns. */
   public StructType wanted() {
     StructField[] fields = schema.fields();
     return new StructType(
         Arrays.stream(columns).mapToObj(i -> fields[i]).toArray(StructField[]::new));
   }
 
-  /** A partition that a task reads as columns. */
   public interface ColumnarPartition extends PlacedPartition {
     PartitionReader<ColumnarBatch> open(ReadPlan plan);
   }
 
-  /** A partition that a task reads as rows. */
   public interface RowPartition extends PlacedPartition {
     PartitionReader<InternalRow> open(ReadPlan plan);
   }

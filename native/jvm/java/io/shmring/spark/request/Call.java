@@ -167,7 +167,6 @@ public sealed interface Call extends Serializable {
       return sidecar;
     }
 
-    /** Returns the name of the call's nodes in a plan. */
     public String nodeName() {
       return "Sidecar " + sidecar;
     }

@@ -161,7 +161,6 @@ public enum FunctionKind {
     return Arrays.stream(values()).filter(each -> each.evalType == evalType).findFirst();
   }
 
-  /** Returns Spark's number of this kind. */
   public int evalType() {
     return evalType;
   }
@@ -186,7 +185,6 @@ public enum FunctionKind {
     return taken != COLUMNS || has(GIVES_STRUCT);
   }
 
-  /** Whether functions get batches in groups or cogroups. */
   boolean isGrouped() {
     return grouping != NONE;
   }

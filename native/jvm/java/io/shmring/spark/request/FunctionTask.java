@@ -41,7 +41,6 @@ public record FunctionTask<T, R>(
     return (Function1<Iterator<T>, Iterator<R>> & Serializable) child -> over(List.of(child));
   }
 
-  /** Returns a function over the partitions of two children. */
   public Function2<Iterator<T>, Iterator<T>, Iterator<R>> overTwo() {
     return (Function2<Iterator<T>, Iterator<T>, Iterator<R>> & Serializable)
         (left, right) -> over(List.of(left, right));

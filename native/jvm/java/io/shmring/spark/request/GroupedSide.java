@@ -78,7 +78,6 @@ public record GroupedSide(
         groups(rows), right.groups(rightRows), (Seq<Attribute>) (Seq<?>) keys);
   }
 
-  /** Returns a projection to the rows that are sent. */
   UnsafeProjection projection() {
     return UnsafeProjection.create(columns, output);
   }

@@ -119,7 +119,6 @@ public class MapAnswers implements AnswerHandler, OfRows {
     return rows.of(piece);
   }
 
-  /** Declaration of a function: its kind, and the type of its rows. */
   public record Declared(int evalType, DataType type) {}
 
   /**

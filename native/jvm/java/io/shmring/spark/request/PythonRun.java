@@ -396,7 +396,6 @@ final class PythonRun implements WorkerClient.Control {
           : none;
     }
 
-    /** Returns the places of the arguments that are tables. */
     private IntStream tables() {
       return Arrays.stream(call.arguments()[0])
           .filter(EvalPythonExec.ArgumentMetadata::isTableArg)

@@ -37,7 +37,6 @@ final class TaskCounts {
     sum.more = Math.max(0, sum.more) + more;
   }
 
-  /** Counts a request that is sent. */
   void sent(long bytes) {
     largest = Math.max(largest, bytes);
   }

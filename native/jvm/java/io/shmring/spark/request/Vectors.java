@@ -24,9 +24,6 @@ final class Vectors {
   private final List<Integer> groups = new ArrayList<>();
   private boolean goesOn; // whether more rows of the last group follow
 
-  /**
-   * @param like other vectors of the same pool: the new vectors begin with the same capacity
-   */
   Vectors(VectorPool pool, VectorSchemaRoot root, Optional<Vectors> like) {
     this.pool = pool;
     this.root = root;
@@ -116,7 +113,6 @@ final class Vectors {
     return groups.stream().mapToInt(Integer::intValue).toArray();
   }
 
-  /** Returns the bytes of all columns. */
   long bytes() {
     return root.getFieldVectors().stream().mapToLong(FieldVector::getBufferSize).sum();
   }

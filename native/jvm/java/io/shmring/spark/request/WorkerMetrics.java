@@ -55,7 +55,6 @@ public final class WorkerMetrics {
   }
 
   // CHANGE: edit this for a new metric
-  /** Returns all gauges by their names. */
   public static Map<String, Gauge<Long>> gauges() {
     Map<String, Gauge<Long>> gauges = new TreeMap<>();
     Metrics.TOTALS.forEach(name -> gauges.put("functions." + name, () -> Metrics.total(name)));
