@@ -272,16 +272,9 @@ def has_views(schema: pa.Schema) -> bool:
 def decode_batch(
     message: pa.Buffer, schema: pa.Schema | None, *, ring: str, message_id: int
 ) -> pa.RecordBatch:
-    """Map a record batch over the bytes of a message.
+    """Map a record batch over the bytes of a message; raise Damaged if they are no Arrow data.
 
-    Parameters
-    ----------
-    schema : schema of a message that holds only the batch; None for a stream with its own schema
-    ring, message_id : for the text of an error
-
-    Raises
-    ------
-    Damaged : the bytes are not valid Arrow data
+    `schema` is that of a message that holds only the batch; None for a stream with its own schema.
     """
     try:
         if schema is not None:

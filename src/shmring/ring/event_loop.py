@@ -214,12 +214,8 @@ class _Watch:
     async def ready(self, handle: Handle, wanted: int, deadline: float | None) -> bool:
         """Wait until the handle may be tried again; return False if the time was up first.
 
-        Parameters
-        ----------
-        handle : consumer or producer
-        wanted : slots that a producer needs; for a consumer, the number of end markers that it had
-            reported when the task's call began
-        deadline : loop time at which to give up; None waits for ever
+        A producer's `wanted` is the slots that it needs; a consumer's, the number of end markers
+        that it had reported when the task's call began. The deadline is a time of the loop.
         """
         if self._end is None:
             self._end = self._stop_at_the_end()
@@ -379,15 +375,11 @@ async def _take_later(
 async def _get(self: Consumer, *, timeout: float | None = None) -> bytes:
     """Take one message as bytes, in an event loop; the message is released at once.
 
-    A call that is cancelled has taken nothing.
+    A call that is cancelled has taken nothing. The errors are those of pop().
 
     Parameters
     ----------
     timeout : seconds to wait for a message; None waits for ever, 0 does not wait
-
-    Raises
-    ------
-    the errors of pop()
     """
     if timeout is not None:
         seconds_of("timeout", timeout)
@@ -466,22 +458,15 @@ async def _put(
     kind: int = 0,
     align: int | None = None,
 ) -> int:
-    """Publish one message, in an event loop. A call that is cancelled has published nothing.
+    """Publish one message, in an event loop, and return its message_id.
 
-    The call waits for free slots, also if the producer's `when_full` says otherwise.
+    The call waits for free slots, also if the producer's `when_full` says otherwise. A call that is
+    cancelled has published nothing. The errors are those of push().
 
     Parameters
     ----------
     data, kind, align : the parameters of push()
     timeout : seconds to wait for free slots; None waits for ever, 0 does not wait
-
-    Returns
-    -------
-    message_id
-
-    Raises
-    ------
-    the errors of push()
     """
     if timeout is not None:
         seconds_of("timeout", timeout)

@@ -305,7 +305,7 @@ def sweep(name: str | None, path: Path | None, *, dry_run: bool) -> Swept:
 
 
 def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
-    """Unlink the rings whose participants are all dead.
+    """Unlink the rings whose participants are all dead; return their names (or the path).
 
     A ring stays if its participants have closed it, or if no process ever attached to it: it may be
     needed later. A temporary ring is unlinked when no living process is attached. The files of
@@ -317,10 +317,6 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
     ----------
     name, path : the only ring to examine; without both, all named rings, except rings that are
         damaged or another user's
-
-    Returns
-    -------
-    names (or the path) of the rings that were unlinked
     """
     return sweep(name, path, dry_run=False).rings
 

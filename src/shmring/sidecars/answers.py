@@ -285,11 +285,8 @@ class Answers:
     ) -> None:
         """Work on one request of any form, without joining it to others.
 
-        Parameters
-        ----------
-        waiting : requests whose clients get signs of life meanwhile
-        batch : the request's batch, if it is decoded already
-        spent : nanoseconds already spent on the request
+        The clients of the `waiting` requests get signs of life meanwhile. `batch` is the request's,
+        if it is decoded already, and `spent` the nanoseconds already spent on the request.
         """
         heartbeat = Heartbeat([request], waiting)
         self.publish(request, self._worked_on(request, heartbeat, batch), spent)

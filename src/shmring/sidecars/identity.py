@@ -105,17 +105,10 @@ def _supervisors(ring: shmring.Ring) -> list[_Supervisor]:
 class Entry:
     """The entry of one supervisor in the request ring.
 
-    Parameters
-    ----------
-    ring : the request ring
-    identity : describes what the sidecar serves
-    slots : number of slots that the user wants; None takes the ring as it is
-    replace : join beside supervisors with another identity, and replace all supervisors there
-
-    Raises
-    ------
-    SidecarMismatch : a running sidecar of this name has another identity
-    Contended : another supervisor does not finish joining, perhaps because it is stopped
+    Raise SidecarMismatch if a running sidecar of this name has another identity, or its ring not
+    the `slots` that the user wants; Contended if another supervisor does not finish joining,
+    perhaps because it is stopped. With `replace`, join beside supervisors with another identity,
+    and replace all supervisors there.
     """
 
     def __init__(

@@ -69,25 +69,14 @@ SWITCH = ValueType(_switch, _switch_of, "true or false", "")
 
 @dataclass(frozen=True)
 class Option:
-    """Describes an option.
-
-    Parameters
-    ----------
-    takes : type of the option's values
-    words : a sentence for the command's help and for docstrings
-    default : the default in words, for help and docstrings; empty if `usual` is a float, because
-        help and docstrings then show `usual`
-    usual : the value of the option if it is not set
-    more : further sentences for docstrings
-    reaches_workers : whether workers get the option, so that two sidecars whose values differ do
-        not share requests
-    """
+    """Describes an option."""
 
     takes: ValueType
-    words: str
-    default: str = ""
-    more: str = ""
-    usual: object = None
+    words: str  # a sentence for the command's help and for docstrings
+    default: str = ""  # in words, for help and docstrings, which show `usual` if that is a float
+    more: str = ""  # further sentences for docstrings
+    usual: object = None  # the value of the option if it is not set
+    # Whether workers get the option, so that two sidecars whose values differ share no requests.
     reaches_workers: bool = False
 
     @property

@@ -71,19 +71,10 @@ _FAREWELL = 5.0  # seconds that a worker waits for slow clients after it was tol
 class Worker:
     """Serves requests of one sidecar until :meth:`stop` is called.
 
-    The function's batch is in the memory of the sidecar's ring, and occupies the
-    ring until Python frees the batch: a function that keeps batches must copy them.
-
-    Parameters
-    ----------
-    function : called with each RecordBatch, or with the two batches of a cogroup; returns Arrow
-        data (a RecordBatch, a Table, anything with ``__arrow_c_stream__``) or an iterator of Arrow
-        data
-    target : name of the function in errors
-    ring : the sidecar's request ring; the worker closes it
-    parent : process id of the supervisor; the worker ends with it
-    batching : how requests are joined; None if each request is worked on alone
-    pinned : whether the ring is pinned for a GPU, so that requests cannot move out of it
+    The function is called with each RecordBatch, or with the two batches of a cogroup; it returns
+    Arrow data (a RecordBatch, a Table, anything with ``__arrow_c_stream__``) or an iterator of
+    Arrow data. Its batch is in the memory of the sidecar's ring, and occupies the ring until Python
+    frees the batch: a function that keeps batches must copy them.
     """
 
     def __init__(
@@ -96,21 +87,21 @@ class Worker:
         pinned: bool = False,
     ) -> None:
         self._function = function
-        self._target = target
+        self._target = target  # name of the function in errors
         self._is_ready = readiness_of(function)
-        self._parent = parent
+        self._parent = parent  # process id of the supervisor; the worker ends with it
         self._clients: dict[bytes, ServedClient] = {}
-        self._behind: set[ServedClient] = (
-            set()
-        )  # clients whose answers wait for room in a reply ring
+        # Clients whose answers wait for room in a reply ring.
+        self._behind: set[ServedClient] = set()
         self._stopping = False
-        self._ring = ring
+        self._ring = ring  # the sidecar's request ring; the worker closes it
         sidecar = str(ring.name).removeprefix(REQUESTS)
         self._answers = Answers(function, target, sidecar, ring.path, batching)
         self._joint = None if batching is None else Joint(self._answers, batching)
         self._inbox = _await_entry(
             lambda: ring.consumer(WORKERS_BRANCH, start="earliest", name=target)
         )
+        # Requests cannot move out of a ring that is pinned for a GPU.
         self._holds = Holds(ring, self._inbox, sidecar, moves=not pinned)
 
     def stop(self) -> None:

@@ -132,24 +132,16 @@ ATTEMPTS = 10
 
 @dataclass(frozen=True)
 class Peek:
-    """The state of a ring at one moment.
+    """The state of a ring at one moment."""
 
-    Attributes
-    ----------
-    push : number of the next push
-    number : number of the message whose slot was read; None if there is no such subscriber
-    message_id, reference_count, holders : columns of this slot; None if the table has no such row
-    known : bits of all subscribers; None if the ring lost its row
-    returned : whether a lease was given up, so that its messages wait
-    """
-
-    push: int
-    number: int | None
+    push: int  # number of the next push
+    number: int | None  # the message whose slot was read; None if there is no such subscriber
+    # Columns of this slot; None if the table has no such row.
     message_id: int | None = None
     reference_count: int | None = None
     holders: int | None = None
-    known: int | None = 0
-    returned: bool = False
+    known: int | None = 0  # bits of all subscribers; None if the ring lost its row
+    returned: bool = False  # whether a lease was given up, so that its messages wait
 
     def check_slot(self, which: Which, name: str) -> None:
         """Raise if the slot is missing, or its holders are not subscribers of the ring."""
@@ -188,23 +180,15 @@ class Backend(ABC):
     """One connection to one ring's tables.
 
     A method with an empty body is one that only some databases need: their backends override it.
-
-    Attributes
-    ----------
-    driver : SQLAlchemy's name of the only driver that the backend works with
-    free_message : SQL for the 300 zero bytes of a slot that never held a message
-    cursor_rows : whether columns of the tables hold the numbers of the next push and pops
-    first_wait : seconds of the first wait; each later wait is twice as long as the last one
-    meanings : the database's error codes, each with its meaning for users
-    rights : text about the rights that a user of a ring needs
     """
 
-    driver: ClassVar[str]
-    free_message: ClassVar[str]
-    cursor_rows: ClassVar[bool]
-    first_wait: ClassVar[float]
+    driver: ClassVar[str]  # SQLAlchemy's name of the only driver that the backend works with
+    free_message: ClassVar[str]  # SQL for the 300 zero bytes of a slot that never held a message
+    cursor_rows: ClassVar[bool]  # whether columns hold the numbers of the next push and pops
+    first_wait: ClassVar[float]  # seconds; each later wait is twice as long as the last one
+    # The database's error codes, each with its meaning for users.
     meanings: ClassVar[Mapping[str | int | None, Meaning]]
-    rights: ClassVar[str]
+    rights: ClassVar[str]  # text about the rights that a user of a ring needs
     # Seconds to wait for a lock. Statements of shmring hold a lock only while they run: a lock that
     # is held longer belongs to another program, or to a stopped process.
     lock_seconds: ClassVar[float] = 10.0

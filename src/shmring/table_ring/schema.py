@@ -143,22 +143,16 @@ def _leave_room(table: sa.Table, connection: sa.Connection, **_: object) -> None
 
 
 class Tables:
-    """The tables of one ring.
-
-    Parameters
-    ----------
-    name : name of the ring and of the queue table
-    cursor_rows : the next numbers are columns; a database with sequences keeps them there instead
-    unlogged : the queue table is written to no log, and is empty after a crash of the server
-    schema : the database's schema with the tables; None: the database decides
-    """
+    """The tables of one ring, in a schema of the database; None: the database decides."""
 
     def __init__(
         self, name: str, *, cursor_rows: bool, unlogged: bool = False, schema: str | None = None
     ) -> None:
-        self.name = name
+        self.name = name  # name of the ring and of the queue table
+        # The queue table is written to no log, and is empty after a crash of the server.
         self.unlogged = unlogged
         self.metadata = sa.MetaData(schema=schema)
+        # The next numbers are columns; a database with sequences keeps them there instead.
         self._cursor_rows = cursor_rows
         # Version of the columns. Rings of version 1 on SQLite lack the column `epoch`.
         self._version = 2 if cursor_rows else 1

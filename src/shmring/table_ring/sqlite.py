@@ -209,15 +209,9 @@ class SqliteBackend(Backend):
         return found
 
     def begin_lease(self, limit: int) -> list[Message]:
-        with self._wrapped():
-            try:
-                self._enter()
-                return self._take(self._driver, limit)
-            except BaseException as error:
-                self._undo()
-                if not isinstance(error, _Miss):
-                    raise
-                return []
+        with self._attempt(commit=False) as database:
+            return self._take(database, limit)
+        return []
 
     def end_lease(self, keep: bool) -> None:
         try:
@@ -277,14 +271,18 @@ class SqliteBackend(Backend):
                 raise exc.DBAPIError.instance(None, None, error, sqlite3.Error) from error
 
     @contextlib.contextmanager
-    def _attempt(self) -> Generator[sqlite3.Connection]:
-        """Run a transaction; undo it at any error, and raise the error unless it is a _Miss."""
+    def _attempt(self, commit: bool = True) -> Generator[sqlite3.Connection]:
+        """Run a transaction; undo it at any error, and raise the error unless it is a _Miss.
+
+        Without `commit` the transaction stays open unless there was an error.
+        """
         with self._wrapped():
             # Begin inside `try`: a signal may raise an exception as soon as the transaction exists.
             try:
                 self._enter()
                 yield self._driver
-                self._driver.execute("COMMIT")
+                if commit:
+                    self._driver.execute("COMMIT")
             except BaseException as error:
                 self._undo()
                 if not isinstance(error, _Miss):

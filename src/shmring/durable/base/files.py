@@ -132,19 +132,13 @@ def open_above_standard(path: str, flags: int, mode: int) -> int:
 
 
 class File:
-    """An open file, read and written at explicit offsets.
-
-    Attributes
-    ----------
-    path : last known name of the file
-    inode : inode of the file, whatever its name
-    """
+    """An open file, read and written at explicit offsets."""
 
     # A class attribute: __del__ needs it even if a signal handler raised inside __init__.
     _fd = -1
 
     def __init__(self, path: str, flags: int, mode: int) -> None:
-        self.path = path
+        self.path = path  # last known name of the file
         with _in_words(path):
             # Open without waiting: a pipe has to be refused, not waited for.
             try:
@@ -354,16 +348,10 @@ os.register_at_fork(after_in_child=_drop_in_child)
 class Disk:
     """The file system as the durable queues use it: names, files and locks.
 
-    Parameters
-    ----------
-    mode : the mode of new files, before the umask; None: 0666, and 0600 for locks
-
-    Attributes
-    ----------
-    parallel : whether a sync in another thread saves time
+    `mode` is the mode of new files, before the umask; None: 0666, and 0600 for locks.
     """
 
-    parallel = True
+    parallel = True  # whether a sync in another thread saves time
 
     def __init__(self, mode: int | None = None) -> None:
         self._mode, self._lock_mode = (0o666, 0o600) if mode is None else (mode, mode)
@@ -533,20 +521,13 @@ def write_file(disk: Disk, path: str, parts: Sequence[Buffer]) -> File:
 def replace_file(disk: Disk, path: str, make: Callable[[str], T]) -> T:
     """Replace the file ``path`` in one step: after a crash ``path`` is the old file or the new one.
 
+    `make` makes and syncs the new file under a given name, and returns an object that has the file
+    open.  An interrupted call leaves at most this name, ``path + ".tmp"``, which nothing reads.
     The new file gets the old file's mode.  The new file is opened before the rename: if opening it
     failed after the rename, the caller would only have the old file open, which has no name then.
 
-    Parameters
-    ----------
-    make : function that makes and syncs the new file under a given name, and returns an object that
-        has the file open. An interrupted call leaves at most this name, ``path + ".tmp"``, which
-        nothing reads
-
-    Raises
-    ------
-    NoSpace, PermissionRefused : the file is unchanged
-    OSError : the rename or the directory's sync failed: after a crash the file is the old or the
-        new one
+    Raise NoSpace or PermissionRefused if the file is unchanged; OSError if the rename or the
+    directory's sync failed: after a crash the file is the old or the new one.
     """
     temporary = path + ".tmp"
     # Remove a draft of an interrupted call; or, in a shared folder, another user's file or link.

@@ -56,18 +56,11 @@ Read = Callable[[int, int], Buffer]
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """The header of a file.
+    """The header of a file."""
 
-    Attributes
-    ----------
-    fields : the format's own fields
-    extra : bytes after the header that belong to it
-    salt : the start value of the checksums of the file's frames
-    """
-
-    fields: tuple[Any, ...]
-    extra: bytes
-    salt: int
+    fields: tuple[Any, ...]  # the format's own fields
+    extra: bytes  # bytes after the header that belong to it
+    salt: int  # the start value of the checksums of the file's frames
 
 
 class Frame(NamedTuple):
@@ -102,17 +95,7 @@ class Frame(NamedTuple):
 
 
 class FileFormat:
-    """One kind of file.
-
-    Parameters
-    ----------
-    magic : 8 bytes
-    version : the version that is written and read
-    fields : the format's own fields of the file header, in `struct` notation; 40 bytes at most
-    what : name of the kind in errors, for example "journal segment"
-    entry_bytes : size of an entry of the frames' tables
-    align : every frame begins at a multiple of this number of bytes
-    """
+    """One kind of file."""
 
     def __init__(
         self,
@@ -124,12 +107,12 @@ class FileFormat:
         entry_bytes: int = 0,
         align: int = 1,
     ) -> None:
-        self._magic = magic
-        self._version = version
-        self._fields = struct.Struct(fields)
-        self._what = what
-        self._entry_bytes = entry_bytes
-        self._align = align
+        self._magic = magic  # 8 bytes
+        self._version = version  # the version that is written and read
+        self._fields = struct.Struct(fields)  # the header's own fields; 40 bytes at most
+        self._what = what  # name of the kind in errors, for example "journal segment"
+        self._entry_bytes = entry_bytes  # size of an entry of the frames' tables
+        self._align = align  # every frame begins at a multiple of this number of bytes
 
     def encode_header(self, *fields: Any, extra: bytes = b"") -> bytes:
         own = self._fields.pack(*fields)

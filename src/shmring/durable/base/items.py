@@ -13,6 +13,7 @@ from typing import Protocol
 
 from shmring._shmring import crc32c, extents_of, pack, unpack, unpack_one
 from shmring.durable.base.files import Buffer
+from shmring.errors import MessageTooLarge
 
 EXTENT = struct.Struct("=QII")
 TABLE_ENTRY_BYTES = 8
@@ -29,6 +30,21 @@ class Readable(Protocol):
         ...
 
 
+def _item_bytes(data: Buffer) -> bytes:
+    """Return an item's bytes; a copy, if the caller may change the item later."""
+    # Use a memoryview: bytes(7) would return seven zeros.
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise TypeError(
+            f"an item is bytes or another object with the buffer protocol (bytearray, memoryview, "
+            f"numpy array), not {type(data).__name__}; encode it first"
+        ) from None
+    if view.nbytes > _LARGEST:
+        raise MessageTooLarge(f"an item of {view.nbytes} bytes; the largest is {_LARGEST}")
+    return data if isinstance(data, bytes) else view.tobytes()
+
+
 def items_length(table: Buffer) -> int:
     if not len(table):
         return 0
@@ -38,28 +54,21 @@ def items_length(table: Buffer) -> int:
 
 
 class Packing:
-    """Items that will be written one after the other.
-
-    Attributes
-    ----------
-    count : number of items
-    nbytes : bytes of the items and of their table
-    parts, table : the bytes to be written, and their table; complete after :meth:`settle`
-    """
+    """Items that will be written one after the other."""
 
     __slots__ = ("_loose", "count", "nbytes", "parts", "table")
 
     def __init__(self) -> None:
         self._loose: list[bytes] = []
-        self.count = self.nbytes = 0
+        self.count = self.nbytes = 0  # number of items; bytes of the items and of their table
+        # The bytes to be written, and their table; complete after settle().
         self.parts: list[Buffer] = []
         self.table = b""
 
     def add(self, data: Buffer) -> None:
         """Take one item; raise TypeError if it is not bytes-like, MessageTooLarge from 4 GiB on."""
         if type(data) is not bytes or len(data) > _LARGEST:
-            # Let pack() check the item, and copy an item that the caller may change later.
-            data = b"".join(pack((data,))[0])
+            data = _item_bytes(data)
         nbytes = self.nbytes + len(data) + TABLE_ENTRY_BYTES
         # A signal's handler may raise after any call: make no call between these changes.
         self.count += 1

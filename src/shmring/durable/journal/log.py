@@ -119,27 +119,14 @@ class NotBegun(Damaged):
 class Segment:
     """An open segment; its mapped memory stays valid when the journal forgets the segment.
 
-    Parameters
-    ----------
-    last : whether the segment is the newest one, whose end may be torn
-
-    Attributes
-    ----------
-    uuid, first, created_ns, schema, salt : values in the segment's header
-    after_gap : whether the messages before the segment were known to be lost when it was begun
-    records : offset in the file where the records begin
-    offset, end : offset in the file where the last record found ends, and the sequence after it
-
-    Raises
-    ------
-    NotBegun : the newest segment is being made, or its writer died while making it
-    Damaged : the file is not a segment, does not match its checksum, or has another segment's name
-    VersionMismatch : another version wrote it
+    Raise NotBegun if the newest segment is being made, or its writer died while making it; Damaged
+    if the file is not a segment, does not match its checksum, or has another segment's name;
+    VersionMismatch if another version wrote it.
     """
 
     def __init__(self, disk: Disk, path: str, *, last: bool = False, write: bool = False) -> None:
         self.path = path
-        self._last = last
+        self._last = last  # whether the segment is the newest one, whose end may be torn
         self.file = disk.open(path, write=write)
         self._map = memoryview(b"")
         try:
@@ -147,10 +134,12 @@ class Segment:
         except BaseException:
             self.close()
             raise
+        # `after_gap` is true if the messages before the segment were known to be lost.
         self.uuid, self.first, self.created_ns, _, self.after_gap = header.fields
         self.schema, self.salt = header.extra, header.salt
+        # Offsets in the file where the last record found ends, and where the records begin.
         self.offset = self.records = FORMAT.next_offset(HEADER_BYTES + len(header.extra))
-        self.end: int = self.first
+        self.end: int = self.first  # sequence after the last record found
 
     def _header(self) -> FileHeader:
         header = self._readable_header()
@@ -259,26 +248,8 @@ class _Kept:
 class JournalLog:
     """The log, opened for appending; one process at a time.
 
-    Parameters
-    ----------
-    uuid, schema : uuid and schema of the ring that is written from now on
-    segment_bytes : size at which a segment is complete, unless `share` is less
-    allow_gap : go on although messages between two segments are missing
-
-    Attributes
-    ----------
-    end : sequence after the last record; 0 without a record
-    durable : sequence below which everything is on disk
-    torn : text about the torn end that opening cut off
-    same_ring : whether the last segment was written for this ring
-    share : maximum bytes of a segment and of a record: an eighth of the space that the log had or
-        could get when the last segment was begun. A larger segment could never be forgotten, and
-        a larger record could not be written
-
-    Raises
-    ------
-    Locked : another process writes to the directory
-    Damaged, JournalGap : the segments are no complete journal
+    Raise Locked if another process writes to the directory; Damaged or JournalGap if the segments
+    are no complete journal. With `allow_gap`, messages between two segments may be missing.
     """
 
     def __init__(
@@ -292,13 +263,14 @@ class JournalLog:
         allow_gap: bool = False,
     ) -> None:
         self.directory = directory
-        self.end = self.durable = 0
-        self.torn: str | None = None
-        self.same_ring = True
+        self.end = 0  # sequence after the last record; 0 without a record
+        self.durable = 0  # sequence below which everything is on disk
+        self.torn: str | None = None  # text about the torn end that opening cut off
+        self.same_ring = True  # whether the last segment was written for this ring
         self._disk = disk
-        self._uuid = uuid
+        self._uuid = uuid  # like `schema`: those of the ring that is written from now on
         self._schema = schema
-        self._segment_bytes = segment_bytes
+        self._segment_bytes = segment_bytes  # size of a complete segment, unless `share` is less
         self._after_gap = False  # True if the next segment begins after lost messages
         # Held during a sync. append() takes this lock only to change to a new file, so records can
         # be written during a sync.
@@ -309,6 +281,9 @@ class JournalLog:
         self._path = ""
         self._kept: list[_Kept] = []
         self._clock = _Clock()
+        # Maximum bytes of a segment and of a record: an eighth of the space that the log had or
+        # could get when the last segment was begun. A larger segment could never be forgotten, and
+        # a larger record could not be written.
         self.share = _LEAST_SHARE
         disk.make_directory(directory)
         self._lock = disk.lock(os.path.join(directory, "lock"), f"journal {directory}", 0)

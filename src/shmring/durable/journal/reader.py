@@ -115,15 +115,10 @@ def _segments(
 ) -> Iterator[Segment]:
     """Yield in order the segments that reach beyond a sequence; sequence 0 yields all segments.
 
-    The caller reads each segment to its end before it takes the next one.
-
-    Raises
-    ------
-    RingNotFound : there is no journal
-    NotARing : `path` is a file
-    JournalGap : the journal begins after the sequence, lacks messages between two segments, or
-        deletes old segments faster than the caller reads
-    Damaged : a segment overlaps another segment, was renamed, or has an unreadable header
+    The caller reads each segment to its end before it takes the next one. Raise RingNotFound if
+    there is no journal; NotARing if `path` is a file; JournalGap if the journal begins after the
+    sequence, lacks messages between two segments, or deletes old segments faster than the caller
+    reads; Damaged if a segment overlaps another one, was renamed, or has an unreadable header.
     """
     reached = from_
     end: int | None = None  # sequence at which the previous segment ended
@@ -301,9 +296,7 @@ def _read_all(disk: Disk, path: str, *, allow_gap: bool) -> tuple[Verified, byte
 def truncate(path: str | os.PathLike[str]) -> int:
     """Cut a journal at the first damage, and copy every file that changes to ``*.broken`` first.
 
-    Returns
-    -------
-    the sequence at which the journal ends now
+    Return the sequence at which the journal ends now.
 
     Raises
     ------

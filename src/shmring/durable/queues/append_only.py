@@ -317,12 +317,8 @@ class AppendOnlyQueue(session.Ends):
     def compact(self) -> int:
         """Flush, then rewrite the file with only the items in the queue, in one step.
 
-        A queue that is open read-only keeps the old file.  Earlier positions can no longer be
-        opened.
-
-        Returns
-        -------
-        the position of the flushed state in the new file
+        Return the position of the flushed state in the new file.  A queue that is open read-only
+        keeps the old file.  Earlier positions can no longer be opened.
 
         Raises
         ------
@@ -335,12 +331,8 @@ class AppendOnlyQueue(session.Ends):
     def reset(self) -> int:
         """Delete every item, flushed or not, and every earlier state, in one step.
 
-        A queue that is open read-only keeps the old file.  Earlier positions can no longer be
-        opened.
-
-        Returns
-        -------
-        the position of the empty state in the new file
+        Return the position of the empty state in the new file.  A queue that is open read-only
+        keeps the old file.  Earlier positions can no longer be opened.
 
         Raises
         ------

@@ -71,22 +71,15 @@ class Held:
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """Items of the front stack, from the top down.
-
-    Attributes
-    ----------
-    extents : extents of the items (see base/items.py)
-    link : position of the first item's node; the node of each next item stands directly before it
-        in the file.  0 while the items have no nodes
-    begin : number of items that have been taken from this piece
-    end : number of items in this piece, with the items that have been taken
-    """
+    """Items of the front stack, from the top down."""
 
     source: AppendOnlyFile | Held
-    extents: bytearray
+    extents: bytearray  # extents of the items (see base/items.py)
+    # Position of the first item's node; the node of each next item stands directly before it in the
+    # file.  0 while the items have no nodes.
     link: int = 0
-    begin: int = 0
-    end: int = field(init=False)
+    begin: int = 0  # number of items that have been taken from this piece
+    end: int = field(init=False)  # number of items in this piece, with the items already taken
 
     def __post_init__(self) -> None:
         self.end = len(self.extents) // EXTENT.size
@@ -115,16 +108,7 @@ class Commit:
 class AppendOnlyFile(SyncedAhead):
     """The open file: nodes and commits are appended, and read at their positions.
 
-    Parameters
-    ----------
-    write : whether to append; only one process at a time may do so
-    file : an open file that has, or will get, the name `path`; None opens the file at `path`
-
-    Attributes
-    ----------
-    file : the open file
-    commit : the last valid commit when the file was opened, or the last commit written since
-    torn : text about the bytes that were found after the last valid commit
+    Only one process at a time may `write`.  `file` is open, and has, or will get, the name `path`.
     """
 
     def __init__(self, disk: Disk, path: str, *, write: bool, file: File | None = None) -> None:
@@ -136,8 +120,9 @@ class AppendOnlyFile(SyncedAhead):
         header = _FORMAT.decode_header(self.file.read, path)
         _, self.base = header.fields
         self._salt = header.salt
-        self.torn: str | None = None
+        self.torn: str | None = None  # text about bytes that were found after the last valid commit
         size = self.file.size()
+        # The last valid commit when the file was opened, or the last commit written since.
         self.commit = self._last_commit(size)
         committed = self.commit.position + HEADER_BYTES + _STATE.size - self.base
         if size > (committed if self.commit.position else HEADER_BYTES):

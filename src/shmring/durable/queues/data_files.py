@@ -25,15 +25,7 @@ _OPEN_FILES = 64
 class DataFile(SyncedAhead):
     """One data file, which is opened when it is needed.
 
-    Parameters
-    ----------
-    used : function called after each use that may have opened the file
-
-    Attributes
-    ----------
-    exists : False if a transaction names the file, but the file is gone
-    references : number of items that are in the queue, taken by a session, or written but not
-        committed yet
+    `used` is called after each use that may have opened the file.
     """
 
     def __init__(
@@ -48,8 +40,9 @@ class DataFile(SyncedAhead):
         super().__init__()
         self.number = number
         self.path = os.path.join(directory, f"{_PREFIX}{number:010d}")
-        self.exists = exists
+        self.exists = exists  # False if a transaction names the file, but the file is gone
         self.end = 0
+        # Number of items in the queue, taken by a session, or written but not committed yet.
         self.references = 0
         self.keep_broken = False
         self._disk = disk

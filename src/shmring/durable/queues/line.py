@@ -49,17 +49,11 @@ class Span:
 
 
 class Line:
-    """The spans of a queue in the order of their numbers, and the spans that sessions have taken.
-
-    Attributes
-    ----------
-    spans, count : the spans that wait, and the number of their items
-    taken : the spans that sessions have taken
-    """
+    """The spans of a queue in the order of their numbers, and those that sessions have taken."""
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []
-        self.count = 0
+        self.spans: list[Span] = []  # the spans that wait
+        self.count = 0  # number of their items
         self.taken: set[Span] = set()
 
     def __iter__(self) -> Iterator[Span]:

@@ -32,27 +32,17 @@ _CHECKED_ITEMS = 1024
 
 
 class Recovery:
-    """Reads the queue in ``path``, and repairs it as far as ``cut`` allows.
+    """Reads the queue in ``path``, and repairs it.
 
-    Parameters
-    ----------
-    cut : keep everything before the damage, instead of refusing to open
-
-    Attributes
-    ----------
-    notes : texts about the data that was dropped
-    damaged : whether more than a torn end was dropped
-
-    Raises
-    ------
-    Damaged : the files have other damage than a torn end; nothing was changed
+    With `cut`, keep everything before the damage.  Without it, raise Damaged, and change nothing,
+    if the files have other damage than a torn end.
     """
 
     def __init__(self, disk: Disk, path: str, *, cut: bool, file_size: int, reserve: int) -> None:
         exists = LOG_NAME in disk.names(path)
         disk.remove(os.path.join(path, f"{LOG_NAME}.tmp"))
-        self.notes: list[str] = []
-        self.damaged = False
+        self.notes: list[str] = []  # texts about the data that was dropped
+        self.damaged = False  # whether more than a torn end was dropped
         self.line = Line()
         self._disk = disk
         self._cut = cut

@@ -88,15 +88,11 @@ class Ends(Closing):
             self._packing.add(data)
 
     def enqueue_many(self, items: Iterable[Buffer]) -> int:
-        """Put items at the back, in their order; otherwise as :meth:`enqueue`.
+        """Put items at the back, in their order; return their number. Otherwise as :meth:`enqueue`.
 
         Parameters
         ----------
         items : bytes-like objects; the iterable may use this queue itself
-
-        Returns
-        -------
-        the number of items
 
         Raises
         ------

@@ -131,23 +131,9 @@ def parse_operations(frame: Frame, body: memoryview) -> list[Put | Take]:
 class TransactionLog:
     """The open log: frames are appended, and synced when the caller says so.
 
-    Parameters
-    ----------
-    reserve : bytes of zeros kept after the last frame.  They make an append an overwrite, which
-        syncs faster than growing a file, and leave room for transactions that only take items
-        when the disk is full.
-    file : the log, if it is open already; None opens the log
-
-    Attributes
-    ----------
-    file : the open file
-    frames : the valid transactions found on opening
-    torn : text about a torn end after `frames`, which stays until :meth:`cut`; or None
-    damage : text about damage after `frames`, which stays until :meth:`cut`; or None
-    end : offset of the next frame in the file
-    allocated : size of the file, with the reserve
-    next_number : the next frame's number
-    synced : the last frame known to be on disk
+    After the last frame the log keeps `reserve` bytes of zeros.  They make an append an overwrite,
+    which syncs faster than growing a file, and leave room for transactions that only take items
+    when the disk is full.
     """
 
     def __init__(self, disk: Disk, path: str, *, reserve: int, file: File | None = None) -> None:
@@ -156,16 +142,17 @@ class TransactionLog:
         self.file: File = file or disk.open(path)
         self.file.path = path
         self.raw = memoryview(self.file.read(self.file.size(), 0))
-        self.allocated = len(self.raw)
+        self.allocated = len(self.raw)  # size of the file, with the reserve
         header = FORMAT.decode_header(self._read, path)
         _, self.next_number, self.next_item = header.fields
         self._salt = header.salt
         self._first_number = self.next_number
-        self.synced = self.next_number - 1
-        self.end = HEADER_BYTES
+        self.synced = self.next_number - 1  # number of the last frame known to be on disk
+        self.end = HEADER_BYTES  # offset of the next frame in the file
+        # Texts about a torn end and about damage after `frames`, which stay until cut().
         self.torn: str | None = None
         self.damage: str | None = None
-        self.frames: list[Frame] = []
+        self.frames: list[Frame] = []  # the valid transactions found on opening
         self._scan()
         self._last_deferred = self._last_deferred_frame()
 
