@@ -36,6 +36,8 @@ final class Arena implements AutoCloseable {
         new RootAllocator(
             RootAllocator.configBuilder()
                 .maxAllocation(limit(message))
+                // No rounding up, so that BatchCheck sees where the values of a buffer end.
+                .roundingPolicy(size -> size)
                 .allocationManagerFactory(new Pieces())
                 .build());
   }

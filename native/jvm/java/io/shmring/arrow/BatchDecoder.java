@@ -14,6 +14,7 @@ import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -34,6 +35,7 @@ import org.apache.arrow.vector.VectorUnloader;
 import org.apache.arrow.vector.compression.NoCompressionCodec;
 import org.apache.arrow.vector.dictionary.Dictionary;
 import org.apache.arrow.vector.dictionary.DictionaryEncoder;
+import org.apache.arrow.vector.ipc.message.ArrowBodyCompression;
 import org.apache.arrow.vector.ipc.message.ArrowFieldNode;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.types.pojo.Field;
@@ -146,19 +148,17 @@ public final class BatchDecoder {
    */
   VectorSchemaRoot decode(Message message, long offset, Optional<Runnable> whenUnused)
       throws IOException {
-    if (schema.hasDictionaries()) {
-      VectorSchemaRoot root = resolved(message, offset);
-      whenUnused.ifPresent(Runnable::run);
-      return root;
-    }
     Frame frame = Frame.at(message, offset);
-    Body.Stored body = new Body.Stored(message, frame, frame.batch());
-    if (whenUnused.isEmpty() || body.batch().compression() != null) {
-      VectorSchemaRoot root = copied(pruned, parts, wanted, body);
+    if (schema.hasDictionaries() || frame.batch().compression() != null) {
+      VectorSchemaRoot root = unpacked(message, frame);
       whenUnused.ifPresent(Runnable::run);
       return root;
     }
-    BatchShape shape = new BatchShape(parts, wanted, body.batch(), body);
+    Body body = new Body(message, frame);
+    BatchShape shape = new BatchShape(parts, wanted, body);
+    if (whenUnused.isEmpty()) {
+      return load(pruned, shape, copied(body, shape.pieces));
+    }
     // Run whenUnused now if the wanted columns have no buffers. A block runs it when the block's
     // last buffer is closed; a block without buffers would run it only after a garbage collection.
     if (shape.pieces.isEmpty()) {
@@ -179,55 +179,53 @@ public final class BatchDecoder {
     return root;
   }
 
-  private VectorSchemaRoot copied(
-      Schema fields, List<Part> parts, boolean[] wanted, Body.Stored stored) {
-    if (stored.batch().compression() == null) {
-      BatchShape shape = new BatchShape(parts, wanted, stored.batch(), stored);
-      return load(fields, shape, copied(stored, shape.pieces));
-    }
-    try (Arena arena = new Arena(stored.message().length())) {
-      Body body = new Body.Compressed(stored, arena);
-      BatchShape shape = new BatchShape(parts, wanted, stored.batch(), body);
-      return load(fields, shape, copied(body, shape.pieces));
-    } catch (OutOfMemoryException error) {
-      throw Arena.full(stored.message().length(), error);
-    }
-  }
-
   /**
-   * Decodes dictionaries and the batch after them, and replaces numbers by the dictionaries'
-   * values.
+   * Decodes a batch that is compressed, or has dictionaries before it. Replaces numbers by the
+   * dictionaries' values.
    */
-  private VectorSchemaRoot resolved(Message message, long offset) {
-    List<VectorSchemaRoot> decoded = new ArrayList<>();
+  private VectorSchemaRoot unpacked(Message message, Frame first) {
     try (Arena arena = new Arena(message.length())) {
       Map<Long, Dictionary> dictionaries = new HashMap<>();
-      Frame frame = Frame.at(message, offset);
+      Frame frame = first;
       for (; frame.isDictionary(); frame = Frame.at(message, frame.end())) {
         Optional<Field> field = encoded(frame.dictionary().id());
         if (field.isPresent()) {
           Field values = plain(field.get());
           VectorSchemaRoot root =
-              copied(
+              unpacked(
                   new Schema(List.of(values)),
                   List.of(Part.of(values)),
                   new boolean[] {true},
-                  new Body.Stored(message, frame, frame.batch()));
-          decoded.add(root);
+                  new Body(message, frame),
+                  arena);
           dictionaries.put(
               frame.dictionary().id(),
               new Dictionary(root.getVector(0), field.get().getDictionary()));
         }
       }
-      VectorSchemaRoot numbers =
-          copied(coded, parts, wanted, new Body.Stored(message, frame, frame.batch()));
-      decoded.add(numbers);
+      VectorSchemaRoot numbers = unpacked(coded, parts, wanted, new Body(message, frame), arena);
       return resolved(numbers, dictionaries, arena);
     } catch (OutOfMemoryException error) {
       throw Arena.full(message.length(), error);
-    } finally {
-      decoded.forEach(VectorSchemaRoot::close);
     }
+  }
+
+  /** Decompresses the wanted columns of a batch, or copies them, into vectors of the arena. */
+  private static VectorSchemaRoot unpacked(
+      Schema fields, List<Part> parts, boolean[] wanted, Body body, Arena arena) {
+    BatchShape shape = new BatchShape(parts, wanted, body);
+    List<ArrowBuf> buffers = new ArrayList<>(shape.pieces.size());
+    for (Piece piece : shape.pieces) {
+      buffers.add(filled(arena.allocator.buffer(piece.size()), piece, body));
+    }
+    return load(
+        fields,
+        shape.rows,
+        shape.nodes,
+        buffers,
+        body.compression(),
+        shape.variadicCounts,
+        arena.allocator);
   }
 
   private VectorSchemaRoot resolved(
@@ -246,7 +244,9 @@ public final class BatchDecoder {
           batch.getLength(),
           batch.getNodes(),
           copied(batch.getBuffers()),
-          batch.getVariadicBufferCounts());
+          NoCompressionCodec.DEFAULT_BODY_COMPRESSION,
+          batch.getVariadicBufferCounts(),
+          allocator);
     }
   }
 
@@ -304,38 +304,25 @@ public final class BatchDecoder {
   }
 
   private List<ArrowBuf> copied(Body body, List<Piece> pieces) {
-    // Decompress all buffers before taking memory from the pool: prepare() throws if a buffer is
-    // damaged, and no memory is then taken.
-    for (Piece piece : pieces) {
-      if (piece.length() > 0) {
-        body.prepare(piece.buffer());
-      }
-    }
-    long size = pieces.stream().mapToLong(Piece::room).sum();
-    ByteBuffer memory = pool.take(Math.toIntExact(size));
-    Block block = pool.block(memory, size);
-    List<ArrowBuf> buffers = new ArrayList<>(pieces.size());
-    int at = 0;
-    for (Piece piece : pieces) {
-      if (piece.length() > 0) {
-        body.copyTo(piece.buffer(), 0, memory.slice(at, (int) piece.length()));
-      }
-      buffers.add(filled(block, at, piece));
-      at += (int) piece.room();
+    List<ArrowBuf> buffers = pool.buffers(pieces.stream().mapToLong(Piece::size).toArray());
+    for (int i = 0; i < buffers.size(); i++) {
+      filled(buffers.get(i), pieces.get(i), body);
     }
     return buffers;
   }
 
-  private static ArrowBuf filled(Block block, long at, Piece piece) {
-    ArrowBuf buffer = block.buffer(at, piece.length() + piece.filled());
+  /** Copies a piece into a buffer, or makes the piece there. */
+  private static ArrowBuf filled(ArrowBuf buffer, Piece piece, Body body) {
     if (piece.filled() > 0) {
       MemoryUtil.setMemory(buffer.memoryAddress(), piece.filled(), (byte) piece.fill());
+    } else if (piece.length() > 0) {
+      body.copyTo(piece.buffer(), 0, memory(buffer, piece.length()));
     }
-    return buffer;
+    return buffer.writerIndex(piece.size());
   }
 
   private List<ArrowBuf> mapped(
-      Message message, Body.Stored body, List<Piece> pieces, Runnable whenUnused) {
+      Message message, Body body, List<Piece> pieces, Runnable whenUnused) {
     MappedMessage memory = message.mapped();
     Block block =
         new Block(
@@ -345,49 +332,55 @@ public final class BatchDecoder {
               whenUnused.run();
               memory.close();
             });
-    int made = pieces.stream().mapToInt(piece -> (int) BatchShape.aligned(piece.filled())).sum();
-    Block beside = made == 0 ? block : pool.block(pool.take(made), made);
+    Iterator<ArrowBuf> beside =
+        pool.buffers(pieces.stream().mapToLong(Piece::filled).filter(size -> size > 0).toArray())
+            .iterator();
     List<ArrowBuf> buffers = new ArrayList<>(pieces.size());
-    long at = 0;
     for (Piece piece : pieces) {
       buffers.add(
           piece.filled() > 0
-              ? filled(beside, at, piece)
+              ? filled(beside.next(), piece, body)
               : block.buffer(body.place(piece.buffer()), piece.length()));
-      at += BatchShape.aligned(piece.filled());
     }
     return buffers;
   }
 
   private List<ArrowBuf> copied(List<ArrowBuf> from) {
-    long size = from.stream().mapToLong(b -> BatchShape.aligned(b.readableBytes())).sum();
-    ByteBuffer memory = pool.take(Math.toIntExact(size));
-    Block block = pool.block(memory, size);
-    List<ArrowBuf> buffers = new ArrayList<>(from.size());
-    int at = 0;
-    for (ArrowBuf buffer : from) {
-      int length = (int) buffer.readableBytes();
-      buffer.getBytes(0, memory.slice(at, length));
-      buffers.add(block.buffer(at, length));
-      at += (int) BatchShape.aligned(length);
+    List<ArrowBuf> buffers =
+        pool.buffers(from.stream().mapToLong(ArrowBuf::readableBytes).toArray());
+    for (int i = 0; i < buffers.size(); i++) {
+      from.get(i).getBytes(0, memory(buffers.get(i), from.get(i).readableBytes()));
     }
     return buffers;
   }
 
-  private VectorSchemaRoot load(Schema fields, BatchShape shape, List<ArrowBuf> buffers) {
-    return load(fields, shape.rows, shape.nodes, buffers, shape.variadicCounts);
+  /** Returns the memory of a buffer, which Arrow itself gives only if something retains it. */
+  private static ByteBuffer memory(ArrowBuf buffer, long length) {
+    return MemoryUtil.directBuffer(buffer.memoryAddress(), (int) length);
   }
 
-  private VectorSchemaRoot load(
+  private VectorSchemaRoot load(Schema fields, BatchShape shape, List<ArrowBuf> buffers) {
+    return load(
+        fields,
+        shape.rows,
+        shape.nodes,
+        buffers,
+        NoCompressionCodec.DEFAULT_BODY_COMPRESSION,
+        shape.variadicCounts,
+        allocator);
+  }
+
+  private static VectorSchemaRoot load(
       Schema fields,
       int rows,
       List<ArrowFieldNode> nodes,
       List<ArrowBuf> buffers,
-      List<Long> variadicCounts) {
+      ArrowBodyCompression compression,
+      List<Long> variadicCounts,
+      BufferAllocator allocator) {
     VectorSchemaRoot root = VectorSchemaRoot.create(fields, allocator);
     try (ArrowRecordBatch batch =
-        new ArrowRecordBatch(
-            rows, nodes, buffers, NoCompressionCodec.DEFAULT_BODY_COMPRESSION, variadicCounts, true)) {
+        new ArrowRecordBatch(rows, nodes, buffers, compression, variadicCounts, true)) {
       new VectorLoader(root).load(batch);
       for (FieldVector vector : root.getFieldVectors()) {
         BatchCheck.check(vector, rows);

@@ -16,7 +16,8 @@ import org.apache.arrow.vector.types.pojo.FieldType;
 /**
  * Nodes and buffers of a batch's wanted columns. Arrow's loader allocates as much as rows, nodes
  * and offsets ask for, so all three are compared with each other and with the message before memory
- * is allocated.
+ * is allocated. The buffers of a compressed batch are not looked into: an {@link Arena} limits what
+ * the loader allocates for them, and {@link BatchCheck} looks at the decompressed values.
  */
 final class BatchShape {
   /**
@@ -28,9 +29,9 @@ final class BatchShape {
    * @param fill value of each byte to make: 0xff if no value is null, 0 if all are
    */
   record Piece(int buffer, long length, int filled, int fill) {
-    /** Returns the bytes of memory that a copy takes. */
-    long room() {
-      return aligned(length + filled);
+    /** Returns the bytes to copy or to make. */
+    long size() {
+      return length + filled;
     }
   }
 
@@ -53,6 +54,7 @@ final class BatchShape {
 
   private final RecordBatch batch;
   private final Body body;
+  private final boolean isCompressed;
   private int node;
   private int buffer;
   private int view;
@@ -67,9 +69,10 @@ final class BatchShape {
    * @param wanted for each column, whether it is wanted
    * @throws IllegalArgumentException if the batch contradicts itself, its schema or its message
    */
-  BatchShape(List<Part> parts, boolean[] wanted, RecordBatch batch, Body body) {
-    this.batch = batch;
+  BatchShape(List<Part> parts, boolean[] wanted, Body body) {
+    this.batch = body.batch();
     this.body = body;
+    this.isCompressed = batch.compression() != null;
     this.rows = Math.toIntExact(batch.length());
     for (int i = 0; i < wanted.length; i++) {
       if (wanted[i]) {
@@ -85,10 +88,6 @@ final class BatchShape {
               "its columns have %d nodes and %d buffers, those of the schema %d and %d",
               batch.nodesLength(), batch.buffersLength(), node, buffer));
     }
-  }
-
-  static long aligned(long length) {
-    return (length + 63) & ~63L;
   }
 
   private void skipBelow(Part part) {
@@ -185,7 +184,7 @@ final class BatchShape {
 
   private void addBuffer(Part part, String what, long least) {
     long length = nextLength(part);
-    if (length < least) {
+    if (length < least && !isCompressed) {
       throw damaged(part, "its buffer of %s has %d bytes of %d", what, length, least);
     }
     add(new Piece(buffer++, length, 0, 0));
@@ -197,7 +196,7 @@ final class BatchShape {
    */
   private void addValidity(Part part, FieldNode found) {
     long length = found.length();
-    if (nextLength(part) > 0 || length == 0) {
+    if (nextLength(part) > 0 || length == 0 || isCompressed) {
       addBuffer(part, "validity", bytes(length, 1));
       return;
     }
@@ -215,7 +214,7 @@ final class BatchShape {
   }
 
   private void add(Piece piece) {
-    room += piece.room();
+    room += BlockPool.aligned(piece.size());
     if (piece.length > Integer.MAX_VALUE || room > body.limit()) {
       throw new IllegalArgumentException(
           String.format(
@@ -226,10 +225,12 @@ final class BatchShape {
     pieces.add(piece);
   }
 
-  /** Reads the last offset of the buffer that was added last. */
+  /** Reads the last offset of the buffer that was added last; returns 0 if it is compressed. */
   private long offset(Part part, long length, int width) {
+    if (isCompressed) {
+      return 0;
+    }
     ByteBuffer bytes = ByteBuffer.allocate(width).order(ByteOrder.LITTLE_ENDIAN);
-    body.prepare(buffer - 1);
     body.copyTo(buffer - 1, length * width, bytes);
     long last = width == Long.BYTES ? bytes.getLong(0) : bytes.getInt(0);
     if (last < 0) {

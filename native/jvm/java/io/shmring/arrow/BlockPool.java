@@ -2,6 +2,9 @@ package io.shmring.arrow;
 
 import java.lang.ref.Cleaner;
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
 import java.util.concurrent.LinkedBlockingDeque;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -46,6 +49,26 @@ final class BlockPool {
       }
     }
     return found;
+  }
+
+  /** Returns buffers of these lengths in one block, each on a boundary of 64 bytes. */
+  List<ArrowBuf> buffers(long[] lengths) {
+    if (lengths.length == 0) {
+      return List.of();
+    }
+    long size = Arrays.stream(lengths).map(BlockPool::aligned).sum();
+    Block block = block(take(Math.toIntExact(size)), size);
+    List<ArrowBuf> buffers = new ArrayList<>(lengths.length);
+    long at = 0;
+    for (long length : lengths) {
+      buffers.add(block.buffer(at, length));
+      at += aligned(length);
+    }
+    return buffers;
+  }
+
+  static long aligned(long length) {
+    return (length + 63) & ~63L;
   }
 
   /**
