@@ -1,10 +1,7 @@
 package io.shmring.spark;
 
-import java.io.ByteArrayInputStream;
-import java.io.DataInputStream;
 import java.io.File;
 import java.io.IOException;
-import java.io.InputStream;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
 import java.lang.reflect.Method;
@@ -23,6 +20,7 @@ import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
+import org.apache.xbean.asm9.ClassReader;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -36,6 +34,11 @@ public final class LinkCheck {
   private static final String SPARK = "org/apache/spark/";
   private static final String CLASS_FILE = ".class";
   private static final String OURS = "io/shmring/spark/";
+
+  // Tags of constants in a class file; methods of classes have a tag between the last two.
+  private static final int CLASS = 7;
+  private static final int FIELD = 9;
+  private static final int INTERFACE_METHOD = 11;
 
   /**
    * Packages of the plan nodes that run functions over rings. Some of these nodes also write the
@@ -119,18 +122,22 @@ public final class LinkCheck {
       Uses uses = uses(files(packages));
       Optional<String> missing = missing(uses.members, loader).map(Member::toString);
       return missing.isPresent() ? missing : unimplemented(uses, loader);
-    } catch (IOException | URISyntaxException error) {
+    } catch (IOException | URISyntaxException | LinkageError error) { // Spark may lack ClassReader
       return Optional.of("readable jar of shmring: " + error);
     }
   }
 
   /** Returns what the classes of these files use of Spark. */
-  public static Uses uses(Map<String, byte[]> files) throws IOException {
+  public static Uses uses(Map<String, byte[]> files) {
     Uses uses = new Uses(new TreeSet<>(), new TreeMap<>());
-    for (Map.Entry<String, byte[]> file : files.entrySet()) {
+    for (byte[] bytes : files.values()) {
+      ClassReader file = new ClassReader(bytes);
       uses.members.add(REPLACED);
-      InputStream bytes = new ByteArrayInputStream(file.getValue());
-      uses.parents.put(file.getKey(), addMembers(new DataInputStream(bytes), uses.members));
+      addMembers(file, uses.members);
+      List<String> parents = new ArrayList<>(List.of(file.getInterfaces()));
+      parents.add(0, file.getSuperName());
+      parents.replaceAll(each -> each.replace('/', '.'));
+      uses.parents.put(file.getClassName().replace('/', '.'), parents);
     }
     return uses;
   }
@@ -224,50 +231,20 @@ public final class LinkCheck {
     return Optional.empty();
   }
 
-  // --- the constant pool of a class file (chapter 4.4 of the JVM's specification) -----------------
-
-  /** Adds the members that a class uses, and returns the class and the interfaces it extends. */
-  private static List<String> addMembers(DataInputStream bytes, Set<Member> used)
-      throws IOException {
-    bytes.skipNBytes(8); // magic and version
-    int count = bytes.readUnsignedShort();
-    Object[] pool = new Object[count]; // each constant: its text, or the indices of other constants
-    int[] tags = new int[count];
-    for (int i = 1; i < count; i++) {
-      tags[i] = bytes.readUnsignedByte();
-      switch (tags[i]) {
-        case 1 -> pool[i] = bytes.readUTF();
-        case 7, 8, 16, 19, 20 -> pool[i] = new int[] {bytes.readUnsignedShort()};
-        case 9, 10, 11, 12, 17, 18 ->
-            pool[i] = new int[] {bytes.readUnsignedShort(), bytes.readUnsignedShort()};
-        case 15 -> bytes.skipNBytes(3);
-        case 5, 6 -> {
-          bytes.skipNBytes(8);
-          i++; // a long or double constant takes two numbers of the pool
-        }
-        default -> bytes.skipNBytes(4);
+  /** Adds the members in a class file's pool of constants (JVM specification, chapter 4.4). */
+  private static void addMembers(ClassReader file, Set<Member> used) {
+    char[] room = new char[file.getMaxStringLength()];
+    for (int i = 1; i < file.getItemCount(); i++) {
+      int at = file.getItem(i); // offset behind the constant's tag; 0 if no constant has this number
+      int tag = at == 0 ? 0 : file.readByte(at - 1);
+      if (tag == CLASS) {
+        add(new Member(file.readUTF8(at, room), "", ""), used);
+      } else if (tag >= FIELD && tag <= INTERFACE_METHOD) {
+        int member = file.getItem(file.readUnsignedShort(at + 2));
+        String name = file.readUTF8(member, room);
+        add(new Member(file.readClass(at, room), name, file.readUTF8(member + 2, room)), used);
       }
     }
-    for (int i = 1; i < count; i++) {
-      if (tags[i] == 7) {
-        add(new Member(text(pool, i, 0), "", ""), used);
-      } else if (tags[i] >= 9 && tags[i] <= 11) {
-        int[] ofMember = (int[]) pool[i];
-        String owner = text(pool, ofMember[0], 0);
-        add(new Member(owner, text(pool, ofMember[1], 0), text(pool, ofMember[1], 1)), used);
-      }
-    }
-    bytes.skipNBytes(4); // the class's modifiers and name
-    List<String> parents = new ArrayList<>();
-    parents.add(text(pool, bytes.readUnsignedShort(), 0).replace('/', '.'));
-    for (int left = bytes.readUnsignedShort(); left > 0; left--) {
-      parents.add(text(pool, bytes.readUnsignedShort(), 0).replace('/', '.'));
-    }
-    return parents;
-  }
-
-  private static String text(Object[] pool, int at, int which) {
-    return (String) pool[((int[]) pool[at])[which]];
   }
 
   private static void add(Member member, Set<Member> used) {
