@@ -118,22 +118,6 @@ NATIVE(jlong, pushLarge, jlong ring, jlong producer, jbyteArray data, jint kind)
 	return sequence;
 }
 
-/* Claims slots for messages of one slot each, and stores the offset of each message from slot 0 in `result`. */
-NATIVE(jlong, claimMany, jlong ring, jlong producer, jint count, jlong result)
-{
-	const char *slots = shmring_slot(from_handle(ring), 0);
-	int64_t sequence = shmring_next(from_handle(producer), (uint32_t)count);
-	uint64_t *offsets = from_handle(result);
-
-	if (sequence < 0)
-		return answer(env, (int)sequence);
-	for (jint i = 0; i < count; i++)
-		offsets[i] =
-		    (uint64_t)((const char *)shmring_slot(from_handle(ring), (uint64_t)sequence + (uint64_t)i) -
-			       slots);
-	return sequence;
-}
-
 NATIVE(jint, publishMany, jlong producer, jlong last, jlong lengths)
 {
 	return answer(env, shmring_publish_ones(from_handle(producer), (uint64_t)last, from_handle(lengths), 0));

@@ -19,8 +19,8 @@ public final class Producer extends Handle implements AutoCloseable {
   private final ByteBuffer slot; // direct buffer through which push() passes a message of one slot
   private final long slotAddress;
   private Optional<Claim> open = Optional.empty();
-  // Direct buffer of pushMany(): offsets of the messages' slots, then lengths of the messages.
-  private ByteBuffer words = ByteBuffer.allocateDirect(0);
+  // Direct buffer of pushMany(): lengths of the messages.
+  private ByteBuffer lengths = ByteBuffer.allocateDirect(0);
 
   Producer(Ring ring, ByteBuffer slot, long handle, WaitStrategy wait) {
     super("producer", ring, wait, handle, Native::interruptProducer);
@@ -110,13 +110,12 @@ public final class Producer extends Handle implements AutoCloseable {
         // The handle stays valid until the messages are published, because close() waits for the
         // lock that this thread has.
         long producer = handle();
-        ByteBuffer words = wordsFor(count);
-        long address = Native.address(words);
+        ByteBuffer lengths = lengthsFor(count);
         // Called before the claim: if this call failed after the claim, the claim would stay open.
         Slots slots = ring.slots();
-        sequence = Native.claimMany(ringHandle, producer, count, address);
+        sequence = Native.next(producer, count);
         if (sequence >= 0) {
-          writeAll(producer, sequence, count, writer, words, slots);
+          writeAll(producer, sequence, count, writer, lengths, slots);
           return sequence;
         }
       }
@@ -126,13 +125,13 @@ public final class Producer extends Handle implements AutoCloseable {
     }
   }
 
-  private ByteBuffer wordsFor(int count) {
+  private ByteBuffer lengthsFor(int count) {
     refuseInside(room.isOpen(), "used", "writer");
-    int bytes = Math.multiplyExact(count, Long.BYTES + Integer.BYTES);
-    if (words.capacity() < bytes) {
-      words = ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
+    int bytes = Math.multiplyExact(count, Integer.BYTES);
+    if (lengths.capacity() < bytes) {
+      lengths = ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
     }
-    return words;
+    return lengths;
   }
 
   private void writeAll(
@@ -140,13 +139,14 @@ public final class Producer extends Handle implements AutoCloseable {
       long sequence,
       int count,
       MessageWriter writer,
-      ByteBuffer words,
+      ByteBuffer lengths,
       Slots slots) {
     boolean published = false;
     try {
+      long first = slots.offset(Native.slotAddress(ringHandle, sequence));
       room.open(slots);
       for (int i = 0; i < count; i++) {
-        room.show(words.getLong(i * Long.BYTES), Ring.SLOT_BYTES);
+        room.show(first + (long) i * Ring.SLOT_BYTES, Ring.SLOT_BYTES);
         int length = writer.write(i, room);
         if (length < 0 || length > Ring.SLOT_BYTES) {
           throw new RingException(
@@ -154,12 +154,11 @@ public final class Producer extends Handle implements AutoCloseable {
               "the writer says that message %d has %d bytes; a message of a slot has at most %d",
               i, length, Ring.SLOT_BYTES);
         }
-        words.putInt(count * Long.BYTES + i * Integer.BYTES, length);
+        lengths.putInt(i * Integer.BYTES, length);
       }
-      Native.publishMany(
-          producer, sequence + count - 1, Native.address(words) + (long) count * Long.BYTES);
+      Native.publishMany(producer, sequence + count - 1, Native.address(lengths));
       // Keeps the buffer alive: the native call knows only its address.
-      Reference.reachabilityFence(words);
+      Reference.reachabilityFence(lengths);
       published = true;
     } finally {
       room.end();
