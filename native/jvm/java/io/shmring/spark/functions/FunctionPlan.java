@@ -117,7 +117,9 @@ interface FunctionPlan {
   }
 
   /** Returns why Python workers cannot execute the functions over rings; empty if they can. */
-  Optional<String> objection();
+  default Optional<String> objection() {
+    return PythonCalls.objection(functions());
+  }
 
   /**
    * Returns the work of a node whose functions are executed by Python workers.

@@ -88,11 +88,6 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
   }
 
   @Override
-  public Optional<String> objection() {
-    return PythonCalls.objection(functions());
-  }
-
-  @Override
   public Work ofPython(Option<String> artifacts) {
     return new PythonUdfs(
         plan.udfs(), plan.resultAttrs(), artifacts, PythonCalls.keepBatches());

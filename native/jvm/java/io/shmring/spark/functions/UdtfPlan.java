@@ -7,7 +7,6 @@ import io.shmring.spark.request.MapAnswers;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfAnswers;
 import java.util.List;
-import java.util.Optional;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDTF;
@@ -20,11 +19,6 @@ record UdtfPlan(ArrowEvalPythonUDTF plan) implements FunctionPlan {
   @Override
   public List<PythonUDTF> functions() {
     return List.of(plan.udtf());
-  }
-
-  @Override
-  public Optional<String> objection() {
-    return PythonCalls.objection(functions());
   }
 
   @Override

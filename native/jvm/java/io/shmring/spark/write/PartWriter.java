@@ -19,9 +19,9 @@ import java.nio.channels.WritableByteChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.stream.IntStream;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.WriteChannel;
@@ -43,9 +43,8 @@ abstract class PartWriter implements DataWriter<InternalRow> {
   private final Path path;
   final FileChannel file;
   private long rows;
-  private int[] lengths = new int[16];
-  private int[] aligns = new int[16];
-  private int count;
+  private final IntStream.Builder lengths = IntStream.builder();
+  private final IntStream.Builder aligns = IntStream.builder();
 
   private PartWriter(Path path, FileChannel file) {
     this.path = path;
@@ -64,13 +63,8 @@ abstract class PartWriter implements DataWriter<InternalRow> {
   abstract void flush() throws IOException;
 
   void add(int length, int align) {
-    if (count == lengths.length) {
-      lengths = Arrays.copyOf(lengths, count * 2);
-      aligns = Arrays.copyOf(aligns, count * 2);
-    }
-    lengths[count] = length;
-    aligns[count] = align;
-    count++;
+    lengths.accept(length);
+    aligns.accept(align);
   }
 
   @Override
@@ -78,7 +72,7 @@ abstract class PartWriter implements DataWriter<InternalRow> {
     flush();
     file.close();
     return new RingJob.StagedFile(
-        path.toString(), rows, Arrays.copyOf(lengths, count), Arrays.copyOf(aligns, count));
+        path.toString(), rows, lengths.build().toArray(), aligns.build().toArray());
   }
 
   @Override
