@@ -18,7 +18,7 @@ public final class SinkRecordCheck {
   public static void main(String[] arguments) throws Exception {
     try (Ring ring = Ring.createTemporary("check", 1024)) {
       String query = UUID.randomUUID().toString();
-      SinkRecord record = new SinkRecord(ring, query);
+      SinkRecord record = new SinkRecord(ring, ring.path(), query);
       Path path = ring.path().resolveSibling(".shmring-sink-shmring.check-" + query);
       Path filler = ring.path().resolveSibling("filler");
       fill(filler);

@@ -124,10 +124,6 @@ final class Native {
 
   static native void fill(long producer, long at, byte[] path, long offset, long length);
 
-  static native byte[] readOwn(byte[] path, int mode, int most) throws IOException;
-
-  static native void writeOwn(byte[] path, int mode, byte[] content) throws IOException;
-
   static native ByteBuffer wrap(long address, long length);
 
   /**
@@ -135,8 +131,6 @@ final class Native {
    * used.
    */
   static native long address(Buffer buffer);
-
-  static native long claimMany(long ring, long producer, int count, long offsets);
 
   static native int publishMany(long producer, long last, long lengths);
 

@@ -72,6 +72,11 @@ final class RingJob implements AutoCloseable {
         options, schema, RingPlace.here(ring), folder.toString());
   }
 
+  /** Returns the record of a streaming query that writes into the ring. */
+  SinkRecord record(String query) {
+    return new SinkRecord(ring, folder, query);
+  }
+
   /**
    * Returns whether all staged messages need at most half of the ring's slots: only then may they
    * become readable together.

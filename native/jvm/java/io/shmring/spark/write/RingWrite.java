@@ -177,7 +177,7 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
       List<RingJob.StagedFile> files = RingJob.StagedFile.of(messages);
       try (RingJob committing = job) {
         job = null;
-        SinkRecord record = new SinkRecord(committing.ring, info.queryId());
+        SinkRecord record = committing.record(info.queryId());
         if (isPublished(record, committing.ring, epoch)) {
           return;
         }

@@ -1,22 +1,39 @@
 package io.shmring.spark.write;
 
-import io.shmring.OwnFile;
+import static java.nio.file.LinkOption.NOFOLLOW_LINKS;
+import static java.nio.file.StandardOpenOption.WRITE;
+
 import io.shmring.Ring;
 import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermission;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.UUID;
 
 /**
  * Records the last epoch that a streaming query has begun to write into a ring, in a small file in
  * the ring's folder: if the folder is in memory, a restart of the machine removes ring and record
  * together. One write() stores the record whole, also if the process is killed.
+ *
+ * <p>Other users know the record's name, and may plant a file, a link or a FIFO there. Both methods
+ * refuse everything except a regular file of this user that has no second name (hard link), and
+ * that other users may write only if they may write the ring. No other user can put another file in
+ * place of such a file: the folder is this user's, or its sticky bit protects the file.
  */
 final class SinkRecord {
   private static final String PREFIX = ".shmring-sink-";
   private static final int SIZE = 128;
+  private static final int OTHERS_WRITE = 0022;
+  private static final int PERMISSIONS = 07777;
 
   /**
    * @param ring identity of the ring that was written; a new ring of the same name has another
@@ -28,13 +45,18 @@ final class SinkRecord {
 
   private final String name;
   private final Path path;
-  private final OwnFile file;
+  private final Path ringFile;
+  private final Path own;
   private final UUID ring;
 
-  SinkRecord(Ring ring, String query) {
+  /**
+   * @param own a file or folder that this process has made: its owner is this user
+   */
+  SinkRecord(Ring ring, Path own, String query) {
     this.name = ring.name();
     this.path = ring.path().resolveSibling(PREFIX + ring.path().getFileName() + "-" + query);
-    this.file = new OwnFile(path, ring.path());
+    this.ringFile = ring.path();
+    this.own = own;
     this.ring = ring.info().uuid();
   }
 
@@ -44,9 +66,13 @@ final class SinkRecord {
    * so no epoch has been published.
    */
   Optional<Entry> read() {
-    Optional<byte[]> bytes;
+    byte[] bytes = {};
     try {
-      bytes = file.read(SIZE);
+      if (isThere()) {
+        try (InputStream file = Files.newInputStream(path, NOFOLLOW_LINKS)) {
+          bytes = file.readNBytes(SIZE);
+        }
+      }
     } catch (IOException error) {
       throw new UncheckedIOException(
           String.format(
@@ -55,7 +81,7 @@ final class SinkRecord {
               name, path, error.getMessage()),
           error);
     }
-    return bytes
+    return Optional.of(bytes)
         .filter(record -> record.length == SIZE)
         .map(record -> parsed(new String(record, StandardCharsets.ISO_8859_1)))
         .filter(found -> found.ring().equals(ring));
@@ -84,7 +110,7 @@ final class SinkRecord {
     String text = ring + " " + epoch + " " + sequence + " " + (done ? "done" : "begun");
     String line = String.format("%-" + (SIZE - 1) + "s%n", text);
     try {
-      file.write(line.getBytes(StandardCharsets.US_ASCII));
+      write(line.getBytes(StandardCharsets.US_ASCII));
     } catch (IOException error) {
       throw new UncheckedIOException(
           String.format(
@@ -93,5 +119,59 @@ final class SinkRecord {
               name, epoch, path, error.getMessage(), done ? "has" : "does not have"),
           error);
     }
+  }
+
+  /**
+   * Writes over the beginning of the file. If the write fails, for example because the disk is full,
+   * removes the file if it was shorter than a record, because it may now hold a part of a record. A
+   * file that was long enough stays: writing over it needs no room on the disk.
+   */
+  private void write(byte[] record) throws IOException {
+    Set<PosixFilePermission> permissions = Files.getPosixFilePermissions(ringFile);
+    if (!isThere()) {
+      Files.createFile(path, PosixFilePermissions.asFileAttribute(permissions));
+    }
+    long before = Files.size(path);
+    try (OutputStream file = Files.newOutputStream(path, WRITE, NOFOLLOW_LINKS)) {
+      file.write(record);
+    } catch (IOException error) {
+      if (before < SIZE) {
+        Files.delete(path);
+      }
+      throw error;
+    }
+    Files.setPosixFilePermissions(path, permissions);
+  }
+
+  /** Returns whether there is a file; throws if it is not one to read and to write. */
+  private boolean isThere() throws IOException {
+    Map<String, Object> found;
+    try {
+      found = attributes(path);
+    } catch (NoSuchFileException none) {
+      return false;
+    }
+    int mode = (int) found.get("mode") & PERMISSIONS;
+    int mayBe = (int) attributes(ringFile).get("mode") & PERMISSIONS;
+    Object user = attributes(own).get("uid");
+    if (!found.get("isRegularFile").equals(true)) {
+      throw new IOException("it is not a regular file");
+    }
+    if (!found.get("uid").equals(user)) {
+      throw new IOException("it belongs to user %s, not to you (%s)".formatted(found.get("uid"), user));
+    }
+    if ((int) found.get("nlink") > 1) {
+      throw new IOException(
+          "it has a second name (hard link), so that it may be another file of yours");
+    }
+    if ((mode & OTHERS_WRITE & ~mayBe) != 0) {
+      throw new IOException(
+          "other users may write it (mode %04o), and its ring has mode %04o".formatted(mode, mayBe));
+    }
+    return true;
+  }
+
+  private static Map<String, Object> attributes(Path path) throws IOException {
+    return Files.readAttributes(path, "unix:mode,uid,nlink,isRegularFile", NOFOLLOW_LINKS);
   }
 }
