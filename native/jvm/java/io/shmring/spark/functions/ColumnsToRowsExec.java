@@ -50,7 +50,7 @@ import scala.jdk.javaapi.CollectionConverters;
  *       each batch and each row's number.
  * </ul>
  */
-public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode, CodegenSupport {
+public final class ColumnsToRowsExec extends ProductPlan implements UnaryExecNode, CodegenSupport {
   private static final String BATCH = ColumnarBatch.class.getName();
 
   private final ColumnarToRowExec rows;
@@ -332,30 +332,8 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
         JavaCode.variable(value, type));
   }
 
-  // --- comparison of plans --------------------------------------------------------------------
-
   @Override
-  public int productArity() {
-    return 1;
-  }
-
-  @Override
-  public Object productElement(int n) {
-    return child();
-  }
-
-  @Override
-  public boolean canEqual(Object other) {
-    return other instanceof ColumnsToRowsExec;
-  }
-
-  @Override
-  public boolean equals(Object other) {
-    return other instanceof ColumnsToRowsExec same && child().equals(same.child());
-  }
-
-  @Override
-  public int hashCode() {
-    return child().hashCode();
+  List<Object> elements() {
+    return List.of(child());
   }
 }

@@ -43,7 +43,7 @@ import scala.reflect.ClassTag;
  * rings: each task sends its rows over a ring and takes the answers. {@link SparkNodes} has the
  * subclasses.
  */
-public abstract sealed class FunctionNode extends SparkPlan
+public abstract sealed class FunctionNode extends ProductPlan
     permits SparkNodes.OverOne, SparkNodes.OverTwo {
   private final Work work;
   private final Seq<Object> components; // values of the record components of the work
@@ -341,7 +341,7 @@ public abstract sealed class FunctionNode extends SparkPlan
     return known().byName();
   }
 
-  // --- text and comparison of plans -----------------------------------------------------------
+  // --- text of plans --------------------------------------------------------------------------
 
   @Override
   public String nodeName() {
@@ -364,32 +364,8 @@ public abstract sealed class FunctionNode extends SparkPlan
     return text + "Arguments: " + argString(conf().maxToStringFields()) + "\n";
   }
 
-  private List<Object> elements() {
+  @Override
+  List<Object> elements() {
     return List.of(work.getClass(), components, givesColumns, children);
-  }
-
-  @Override
-  public int productArity() {
-    return elements().size();
-  }
-
-  @Override
-  public Object productElement(int n) {
-    return elements().get(n);
-  }
-
-  @Override
-  public boolean canEqual(Object other) {
-    return other instanceof FunctionNode;
-  }
-
-  @Override
-  public boolean equals(Object other) {
-    return other instanceof FunctionNode same && elements().equals(same.elements());
-  }
-
-  @Override
-  public int hashCode() {
-    return elements().hashCode();
   }
 }

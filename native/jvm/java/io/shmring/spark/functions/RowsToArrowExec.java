@@ -6,7 +6,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.apache.spark.rdd.RDD;
@@ -45,7 +44,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * collects. (Spark's own aggregates take values from generated code in the same way.) If Spark
  * generates no code for the stage, this node gives the child's rows.
  */
-public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
+public final class RowsToArrowExec extends ProductPlan implements CodegenSupport {
   /**
    * Name of the variable in generated code that refers to the RowSink. It cannot equal a name that
    * Spark makes, because those names end in a number.
@@ -338,29 +337,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   }
 
   @Override
-  public int productArity() {
-    return 2;
-  }
-
-  @Override
-  public Object productElement(int n) {
-    return n == 0 ? child : computed;
-  }
-
-  @Override
-  public boolean canEqual(Object other) {
-    return other instanceof RowsToArrowExec;
-  }
-
-  @Override
-  public boolean equals(Object other) {
-    return other instanceof RowsToArrowExec same
-        && child.equals(same.child)
-        && computed.equals(same.computed);
-  }
-
-  @Override
-  public int hashCode() {
-    return Objects.hash(child, computed);
+  List<Object> elements() {
+    return List.of(child, computed);
   }
 }
