@@ -1,14 +1,16 @@
 package io.shmring.spark.stream;
 
+import com.fasterxml.jackson.annotation.JsonInclude;
+import com.fasterxml.jackson.annotation.JsonProperty;
 import com.fasterxml.jackson.core.JsonProcessingException;
-import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.shmring.Ring;
 import io.shmring.spark.job.RingNames;
 import java.io.Serializable;
 import java.nio.file.Path;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.TreeMap;
 import java.util.UUID;
@@ -23,7 +25,15 @@ final class RingOffset extends Offset {
    * @param sequence sequence below which all messages have been read
    * @param rows number of rows read from `sequence` on: a real-time batch may end inside a message
    */
-  record Position(UUID uuid, long sequence, long rows) implements Serializable {
+  record Position(
+      @JsonProperty(required = true) UUID uuid,
+      @JsonProperty(required = true) long sequence,
+      @JsonInclude(JsonInclude.Include.NON_DEFAULT) long rows)
+      implements Serializable {
+    Position {
+      Objects.requireNonNull(uuid);
+    }
+
     Position(UUID uuid, long sequence) {
       this(uuid, sequence, 0);
     }
@@ -48,20 +58,12 @@ final class RingOffset extends Offset {
   }
 
   static RingOffset parse(String json) {
-    Map<String, Position> positions = new TreeMap<>();
     try {
-      for (Map.Entry<String, JsonNode> ring : JSON.readTree(json).properties()) {
-        positions.put(
-            ring.getKey(),
-            new Position(
-                UUID.fromString(ring.getValue().required("uuid").textValue()),
-                ring.getValue().required("sequence").longValue(),
-                ring.getValue().path("rows").longValue()));
-      }
+      return new RingOffset(
+          Map.copyOf(JSON.readValue(json, new TypeReference<Map<String, Position>>() {})));
     } catch (JsonProcessingException | RuntimeException error) {
       throw new IllegalArgumentException("not an offset of a shmring stream: " + json, error);
     }
-    return new RingOffset(positions);
   }
 
   /**
@@ -87,15 +89,6 @@ final class RingOffset extends Offset {
 
   @Override
   public String json() {
-    ObjectNode json = JSON.createObjectNode();
-    positions.forEach(
-        (ring, position) -> {
-          ObjectNode node = json.putObject(ring);
-          node.put("uuid", position.uuid().toString()).put("sequence", position.sequence());
-          if (position.rows() > 0) {
-            node.put("rows", position.rows());
-          }
-        });
-    return json.toString();
+    return JSON.valueToTree(positions).toString();
   }
 }
