@@ -98,32 +98,25 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     List<Message> messages = next(lease.iterator());
     left -= messages.size();
     finished = left <= 0 || lease.end() >= end;
+    // The actions of a mapped batch must not refer to this reader: the reader refers to the batch, and
+    // would keep the batch in use for ever.
+    AtomicInteger inUse = mapped;
+    Runnable release = untilSuccess ? () -> {} : lease::close;
     if (messages.isEmpty()) { // the lease has only the end marker
       finished |= options.untilEnd();
-      release(lease, untilSuccess);
+      release.run();
     } else if (options.zeroCopy()) {
-      mapped.incrementAndGet();
-      found = columns.map(messages, whenUnused(lease, mapped, untilSuccess));
+      inUse.incrementAndGet();
+      found =
+          columns.map(
+              messages,
+              () -> {
+                inUse.decrementAndGet();
+                release.run();
+              });
     } else {
       found = columns.copy(messages);
-      release(lease, untilSuccess);
-    }
-  }
-
-  /**
-   * Returns the action that runs when a batch is no longer used. The action must not refer to the
-   * reader: the reader refers to the batch, and would keep the batch in use for ever.
-   */
-  private static Runnable whenUnused(Lease lease, AtomicInteger mapped, boolean untilSuccess) {
-    return () -> {
-      mapped.decrementAndGet();
-      release(lease, untilSuccess);
-    };
-  }
-
-  private static void release(Lease lease, boolean untilSuccess) {
-    if (!untilSuccess) {
-      lease.close();
+      release.run();
     }
   }
 

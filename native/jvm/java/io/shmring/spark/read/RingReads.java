@@ -101,20 +101,7 @@ public final class RingReads {
     }
   }
 
-  static final class PlannedPartition implements ReadPlan.PlacedPartition {
-    private final transient RingPlace place;
-    private final transient RingRead read;
-
-    PlannedPartition(RingPlace place, RingRead read) {
-      this.place = place;
-      this.read = read;
-    }
-
-    @Override
-    public RingPlace place() {
-      return place;
-    }
-
+  record PlannedPartition(RingPlace place, RingRead read) implements ReadPlan.PlacedPartition {
     /** Counts an attempt: Spark serializes the partition for every attempt of its task. */
     private Object writeReplace() {
       return read.launch(place);
