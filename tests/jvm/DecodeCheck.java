@@ -56,7 +56,7 @@ public final class DecodeCheck {
       WorkerClient client =
           new WorkerClient(
               rings, 1, new Silent(), () -> {}, (name, more) -> {}, ours, got -> {});
-      byte[] schema = EncodedBatch.schemaBytes(sent.getSchema());
+      byte[] schema = sent.getSchema().serializeAsMessage();
       EncodedBatch request = new EncodedBatch(sent, schema, ROWS);
       client.send(new Rows(request, 0, 0, new int[0], false, () -> {}));
       byte[] answer = ipc(own);
@@ -93,7 +93,7 @@ public final class DecodeCheck {
 
   private static byte[] ipc(VectorSchemaRoot root) throws Exception {
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-    byte[] schema = EncodedBatch.schemaBytes(root.getSchema());
+    byte[] schema = root.getSchema().serializeAsMessage();
     bytes.write(schema);
     try (EncodedBatch batch = new EncodedBatch(root, schema, root.getRowCount())) {
       batch.write(Channels.newChannel(bytes));

@@ -32,11 +32,8 @@ import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorLoader;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.VectorUnloader;
-import org.apache.arrow.vector.compression.NoCompressionCodec;
 import org.apache.arrow.vector.dictionary.Dictionary;
 import org.apache.arrow.vector.dictionary.DictionaryEncoder;
-import org.apache.arrow.vector.ipc.message.ArrowBodyCompression;
-import org.apache.arrow.vector.ipc.message.ArrowFieldNode;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.FieldType;
@@ -156,14 +153,11 @@ public final class BatchDecoder {
     }
     Body body = new Body(message, frame);
     BatchShape shape = new BatchShape(parts, wanted, body);
-    if (whenUnused.isEmpty()) {
-      return load(pruned, shape, copied(body, shape.pieces));
-    }
-    // Run whenUnused now if the wanted columns have no buffers. A block runs it when the block's
-    // last buffer is closed; a block without buffers would run it only after a garbage collection.
-    if (shape.pieces.isEmpty()) {
-      VectorSchemaRoot root = load(pruned, shape, List.of());
-      whenUnused.get().run();
+    // A block runs whenUnused when its last buffer is closed. A block without buffers would run it
+    // only after a garbage collection, so columns without buffers are not mapped.
+    if (whenUnused.isEmpty() || shape.pieces.isEmpty()) {
+      VectorSchemaRoot root = load(pruned, shape.batch(copied(body, shape.pieces)), allocator);
+      whenUnused.ifPresent(Runnable::run);
       return root;
     }
     AtomicBoolean loaded = new AtomicBoolean();
@@ -174,7 +168,8 @@ public final class BatchDecoder {
             whenUnused.get().run();
           }
         };
-    VectorSchemaRoot root = load(pruned, shape, mapped(message, body, shape.pieces, ifLoaded));
+    List<ArrowBuf> buffers = mapped(message, body, shape.pieces, ifLoaded);
+    VectorSchemaRoot root = load(pruned, shape.batch(buffers), allocator);
     loaded.set(true);
     return root;
   }
@@ -218,14 +213,7 @@ public final class BatchDecoder {
     for (Piece piece : shape.pieces) {
       buffers.add(filled(arena.allocator.buffer(piece.size()), piece, body));
     }
-    return load(
-        fields,
-        shape.rows,
-        shape.nodes,
-        buffers,
-        body.compression(),
-        shape.variadicCounts,
-        arena.allocator);
+    return load(fields, shape.batch(buffers), arena.allocator);
   }
 
   private VectorSchemaRoot resolved(
@@ -239,14 +227,15 @@ public final class BatchDecoder {
     }
     VectorSchemaRoot columns = new VectorSchemaRoot(pruned, vectors, numbers.getRowCount());
     try (ArrowRecordBatch batch = new VectorUnloader(columns).getRecordBatch()) {
-      return load(
-          pruned,
-          batch.getLength(),
-          batch.getNodes(),
-          copied(batch.getBuffers()),
-          NoCompressionCodec.DEFAULT_BODY_COMPRESSION,
-          batch.getVariadicBufferCounts(),
-          allocator);
+      ArrowRecordBatch copy =
+          new ArrowRecordBatch(
+              batch.getLength(),
+              batch.getNodes(),
+              copied(batch.getBuffers()),
+              batch.getBodyCompression(),
+              batch.getVariadicBufferCounts(),
+              true);
+      return load(pruned, copy, allocator);
     }
   }
 
@@ -359,31 +348,14 @@ public final class BatchDecoder {
     return MemoryUtil.directBuffer(buffer.memoryAddress(), (int) length);
   }
 
-  private VectorSchemaRoot load(Schema fields, BatchShape shape, List<ArrowBuf> buffers) {
-    return load(
-        fields,
-        shape.rows,
-        shape.nodes,
-        buffers,
-        NoCompressionCodec.DEFAULT_BODY_COMPRESSION,
-        shape.variadicCounts,
-        allocator);
-  }
-
+  /** Makes vectors of a batch, and closes the batch. */
   private static VectorSchemaRoot load(
-      Schema fields,
-      int rows,
-      List<ArrowFieldNode> nodes,
-      List<ArrowBuf> buffers,
-      ArrowBodyCompression compression,
-      List<Long> variadicCounts,
-      BufferAllocator allocator) {
+      Schema fields, ArrowRecordBatch batch, BufferAllocator allocator) {
     VectorSchemaRoot root = VectorSchemaRoot.create(fields, allocator);
-    try (ArrowRecordBatch batch =
-        new ArrowRecordBatch(rows, nodes, buffers, compression, variadicCounts, true)) {
+    try (batch) {
       new VectorLoader(root).load(batch);
       for (FieldVector vector : root.getFieldVectors()) {
-        BatchCheck.check(vector, rows);
+        BatchCheck.check(vector, batch.getLength());
       }
       return root;
     } catch (Throwable error) {

@@ -6,9 +6,11 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.arrow.flatbuf.FieldNode;
 import org.apache.arrow.flatbuf.RecordBatch;
+import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.vector.BufferLayout;
 import org.apache.arrow.vector.TypeLayout;
 import org.apache.arrow.vector.ipc.message.ArrowFieldNode;
+import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.types.pojo.ArrowType;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.FieldType;
@@ -59,10 +61,10 @@ final class BatchShape {
   private int buffer;
   private int view;
   private long room;
-  final int rows;
-  final List<ArrowFieldNode> nodes = new ArrayList<>();
+  private final int rows;
+  private final List<ArrowFieldNode> nodes = new ArrayList<>();
+  private final List<Long> variadicCounts = new ArrayList<>();
   final List<Piece> pieces = new ArrayList<>();
-  final List<Long> variadicCounts = new ArrayList<>();
 
   /**
    * @param parts all columns of the schema
@@ -88,6 +90,13 @@ final class BatchShape {
               "its columns have %d nodes and %d buffers, those of the schema %d and %d",
               batch.nodesLength(), batch.buffersLength(), node, buffer));
     }
+  }
+
+  /**
+   * @param buffers a buffer for each piece
+   */
+  ArrowRecordBatch batch(List<ArrowBuf> buffers) {
+    return new ArrowRecordBatch(rows, nodes, buffers, body.compression(), variadicCounts, true);
   }
 
   private void skipBelow(Part part) {

@@ -156,17 +156,7 @@ final class BlockPool {
     @Override
     public OwnershipTransferResult transferOwnership(ArrowBuf source, BufferAllocator target) {
       retain();
-      return new OwnershipTransferResult() {
-        @Override
-        public boolean getAllocationFit() {
-          return true;
-        }
-
-        @Override
-        public ArrowBuf getTransferredBuffer() {
-          return source;
-        }
-      };
+      return NO_OP.transferOwnership(source, target);
     }
 
     @Override

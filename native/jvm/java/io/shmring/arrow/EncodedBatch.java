@@ -2,10 +2,8 @@ package io.shmring.arrow;
 
 import io.shmring.Claim;
 import io.shmring.Producer;
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.channels.Channels;
 import java.nio.channels.WritableByteChannel;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -22,7 +20,6 @@ import org.apache.arrow.vector.ipc.WriteChannel;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.ipc.message.IpcOption;
 import org.apache.arrow.vector.ipc.message.MessageSerializer;
-import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
  * A record batch that can be published as a message, several times if necessary. Its columns stay
@@ -40,8 +37,8 @@ public final class EncodedBatch implements AutoCloseable {
 
   /**
    * @param root the columns; they must not change until this object is closed
-   * @param schema bytes written before the batch, to make a stream: see {@link #schemaBytes}; empty
-   *     for a batch alone
+   * @param schema the schema as an IPC message, to be written before the batch and so to make a
+   *     stream; empty for a batch alone
    * @param rows number of rows, for the text of errors
    */
   public EncodedBatch(VectorSchemaRoot root, byte[] schema, int rows) {
@@ -52,17 +49,6 @@ public final class EncodedBatch implements AutoCloseable {
     int metadata = MessageSerializer.serializeMetadata(batch, IpcOption.DEFAULT).remaining();
     body = schema.length + ((PREFIX + metadata + 7) & ~7);
     length = body + batch.computeBodyLength();
-  }
-
-  /** Returns a schema as an IPC message. */
-  public static byte[] schemaBytes(Schema schema) {
-    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-    try {
-      MessageSerializer.serialize(new WriteChannel(Channels.newChannel(bytes)), schema);
-    } catch (IOException error) {
-      throw new IllegalStateException(error); // cannot happen: an array does no input or output
-    }
-    return bytes.toByteArray();
   }
 
   /** Returns the encoded columns. */

@@ -3,13 +3,9 @@ package io.shmring.arrow;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
-import java.io.ByteArrayInputStream;
-import java.io.IOException;
-import java.nio.channels.Channels;
+import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.Optional;
-import org.apache.arrow.vector.ipc.ReadChannel;
-import org.apache.arrow.vector.ipc.message.MessageSerializer;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.arrow.vector.types.pojo.Schema;
@@ -31,7 +27,7 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
     }
     try {
       return Optional.of(of(bytes));
-    } catch (IOException | RuntimeException error) {
+    } catch (RuntimeException error) {
       throw new RingException(
           Status.DAMAGED, "ring \"%s\": its Arrow schema is damaged: %s", ring.name(), error);
     }
@@ -49,15 +45,14 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
   /**
    * @param bytes a schema as an IPC message
    */
-  static RingSchema of(byte[] bytes) throws IOException {
+  static RingSchema of(byte[] bytes) {
     Schema stored = parse(bytes);
     return new RingSchema(bytes, stored, plain(stored));
   }
 
-  static Schema parse(byte[] bytes) throws IOException {
+  static Schema parse(byte[] bytes) {
     SchemaSize.check(bytes);
-    return MessageSerializer.deserializeSchema(
-        new ReadChannel(Channels.newChannel(new ByteArrayInputStream(bytes))));
+    return Schema.deserializeMessage(ByteBuffer.wrap(bytes));
   }
 
   boolean hasDictionaries() {

@@ -1,6 +1,5 @@
 package io.shmring.spark.driver;
 
-import io.shmring.arrow.EncodedBatch;
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.functions.RowsToArrowExec;
@@ -172,7 +171,7 @@ public final class DriverCollect {
   private void act(OutputStream out) {
     Function0<BoxedUnit> action =
         () -> {
-          byte[] message = EncodedBatch.schemaBytes(SparkTypes.of(settings).schema(schema));
+          byte[] message = SparkTypes.of(settings).schema(schema).serializeAsMessage();
           write(out, ByteBuffer.allocate(Integer.BYTES).putInt(message.length).array(), message);
           SparkPlan plan = query.executedPlan();
           plan.resetMetrics();

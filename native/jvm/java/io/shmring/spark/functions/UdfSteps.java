@@ -2,7 +2,6 @@ package io.shmring.spark.functions;
 
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
-import io.shmring.arrow.EncodedBatch;
 import io.shmring.spark.columns.SparkTypes;
 import java.io.Serializable;
 import java.util.ArrayList;
@@ -183,7 +182,7 @@ final class UdfSteps {
     }
     // UTC instead of the session's time zone, because Spark's Python workers cast to UTC, too.
     SparkTypes cast = new SparkTypes("UTC", conf.arrowUseLargeVarTypes());
-    byte[] schema = EncodedBatch.schemaBytes(cast.schema(answer));
+    byte[] schema = cast.schema(answer).serializeAsMessage();
     // Sorted, so that the same calls have the same bytes of a schema in every executor: Map.of()
     // orders its entries differently in each JVM.
     return new TreeMap<>(

@@ -1,6 +1,5 @@
 package io.shmring.spark.request;
 
-import io.shmring.arrow.EncodedBatch;
 import io.shmring.spark.columns.SparkTypes;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -55,8 +54,7 @@ final class VectorPool implements AutoCloseable {
         number,
         types.schema(side.written()),
         side.places(),
-        EncodedBatch.schemaBytes(
-            new Schema(types.schema(side.sent()).getFields(), side.metadata())),
+        new Schema(types.schema(side.sent()).getFields(), side.metadata()).serializeAsMessage(),
         form,
         allocator);
   }
