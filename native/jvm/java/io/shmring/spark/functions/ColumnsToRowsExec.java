@@ -2,14 +2,11 @@ package io.shmring.spark.functions;
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashMap;
 import java.util.List;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.ExprId;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodeBlock;
@@ -19,6 +16,7 @@ import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
 import org.apache.spark.sql.catalyst.expressions.codegen.ExprValue;
 import org.apache.spark.sql.catalyst.expressions.codegen.FalseLiteral$;
 import org.apache.spark.sql.catalyst.expressions.codegen.JavaCode;
+import org.apache.spark.sql.catalyst.expressions.package$;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.CodegenSupport;
 import org.apache.spark.sql.execution.ColumnarToRowExec;
@@ -98,9 +96,15 @@ public final class ColumnsToRowsExec extends ProductPlan implements UnaryExecNod
     SparkPlan child = node.children().apply(place);
     int[] below = passedOn(child);
     if (node instanceof ProjectExec project) {
-      java.util.Map<ExprId, Integer> places = places(child.output());
+      var places = package$.MODULE$.AttributeSeq(child.output());
       List<NamedExpression> columns = CollectionConverters.asJava(project.projectList());
-      Arrays.setAll(numbers, i -> numberOf(columns.get(i), places, below));
+      Arrays.setAll(
+          numbers,
+          i ->
+              (columns.get(i) instanceof Alias alias ? alias.child() : columns.get(i))
+                      instanceof Attribute same
+                  ? below[places.indexOf(same.exprId())]
+                  : -1);
     } else {
       // A filter's columns are its child's columns. A join's columns are all columns of its left
       // child, then all columns of its right child.
@@ -108,23 +112,6 @@ public final class ColumnsToRowsExec extends ProductPlan implements UnaryExecNod
       System.arraycopy(below, 0, numbers, first, below.length);
     }
     return numbers;
-  }
-
-  private static int numberOf(
-      NamedExpression column, java.util.Map<ExprId, Integer> places, int[] below) {
-    Expression named = column instanceof Alias alias ? alias.child() : (Expression) column;
-    return named instanceof Attribute same ? below[places.get(same.exprId())] : -1;
-  }
-
-  /** Returns the place of each id. If columns share an id, the first is taken, as Spark does. */
-  static java.util.Map<ExprId, Integer> places(Seq<Attribute> columns) {
-    java.util.Map<ExprId, Integer> places = new HashMap<>();
-    int place = 0;
-    for (Attribute each : CollectionConverters.asJava(columns)) {
-      places.putIfAbsent(each.exprId(), place);
-      place++;
-    }
-    return places;
   }
 
   /** Returns the number of the child whose rows a node passes on; -1 if there is none. */

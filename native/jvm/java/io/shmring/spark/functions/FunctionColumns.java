@@ -1,8 +1,6 @@
 package io.shmring.spark.functions;
 
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.List;
 import java.util.Optional;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.CodegenSupport;
@@ -11,7 +9,6 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.WholeStageCodegenExec;
 import org.apache.spark.sql.types.BinaryType;
 import scala.PartialFunction$;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Lets shmring's plan nodes ({@link FunctionNode}) take and give columns instead of rows. Runs
@@ -45,14 +42,7 @@ public final class FunctionColumns extends ColumnarRule {
    */
   static SparkPlan overGenerated(SparkPlan node) {
     boolean fused = node instanceof CodegenSupport generates && generates.supportCodegen();
-    List<SparkPlan> children = new ArrayList<>();
-    boolean changed = false;
-    for (SparkPlan child : CollectionConverters.asJava(node.children())) {
-      Optional<SparkPlan> better = generated(child, fused);
-      children.add(better.orElse(child));
-      changed |= better.isPresent();
-    }
-    return changed ? node.withNewChildren(FunctionNode.seq(children)) : node;
+    return node.mapChildren(child -> generated(child, fused).orElse(child));
   }
 
   /**

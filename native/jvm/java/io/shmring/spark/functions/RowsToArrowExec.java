@@ -5,7 +5,6 @@ import io.shmring.spark.columns.RowSink;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.apache.spark.rdd.RDD;
@@ -13,8 +12,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
-import org.apache.spark.sql.catalyst.expressions.BoundReference;
-import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.BindReferences;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -22,6 +20,7 @@ import org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
 import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
 import org.apache.spark.sql.catalyst.expressions.codegen.JavaCode;
+import org.apache.spark.sql.catalyst.expressions.package$;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.CodegenSupport;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -33,7 +32,6 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DayTimeIntervalType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.unsafe.Platform;
-import scala.PartialFunction$;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -156,9 +154,10 @@ public final class RowsToArrowExec extends ProductPlan implements CodegenSupport
   public String doConsume(CodegenContext context, Seq<ExprCode> input, ExprCode row) {
     List<ExprCode> cells = new ArrayList<>(CollectionConverters.asJava(input));
     StringBuilder computing = new StringBuilder();
+    var columns = package$.MODULE$.AttributeSeq(child.output());
     context.currentVars_$eq(input);
     for (Expression each : CollectionConverters.asJava(computed)) {
-      ExprCode cell = bound(each).genCode(context);
+      ExprCode cell = BindReferences.bindReference(each, columns, false).genCode(context);
       computing.append(cell.code()).append("\n");
       cells.add(cell);
     }
@@ -236,18 +235,6 @@ public final class RowsToArrowExec extends ProductPlan implements CodegenSupport
             .formatted(name, String.join(", ", parameters), write(types, taken, columns, at));
     String call = context.addNewFunction(name, code, false);
     return "%s(%s);\n".formatted(call, String.join(", ", arguments));
-  }
-
-  /** Returns the expression with references to the child's columns by place. */
-  private Expression bound(Expression expression) {
-    Map<ExprId, Integer> places = ColumnsToRowsExec.places(child.output());
-    return expression.transform(
-        PartialFunction$.MODULE$.fromFunction(
-            each ->
-                each instanceof Attribute column
-                    ? new BoundReference(
-                        places.get(column.exprId()), column.dataType(), column.nullable())
-                    : each));
   }
 
   /** Returns the bytes of an UnsafeRow without its texts and binaries. */

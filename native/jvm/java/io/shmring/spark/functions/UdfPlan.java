@@ -22,10 +22,10 @@ import java.util.Optional;
 import java.util.function.Function;
 import java.util.function.IntFunction;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.expressions.package$;
 import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPython;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -147,14 +147,14 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
      */
     private List<Integer> places(FunctionNode node) {
       Seq<Attribute> child = node.child().output();
-      Map<ExprId, Integer> columns = ColumnsToRowsExec.places(child);
+      var columns = package$.MODULE$.AttributeSeq(child);
       List<Expression> computed = arguments();
       return sent().stream()
           .map(
               each ->
                   each instanceof Attribute column
-                      ? columns.get(column.exprId())
-                      : Integer.valueOf(child.size() + computed.indexOf(each)))
+                      ? columns.indexOf(column.exprId())
+                      : child.size() + computed.indexOf(each))
           .toList();
     }
 
