@@ -37,7 +37,7 @@ public final class Claim implements AutoCloseable {
     this.id = id;
     this.parts = parts;
     this.offsets = new long[aligns.length];
-    this.place = ring.slots().offset(address);
+    this.place = ring.slots.offset(address);
     long slot = 0;
     for (int i = 0; i < aligns.length; i++) {
       int shift = aligns[i] < 0 ? 0 : (int) (-(address + slot + aligns[i]) & 63);
@@ -62,11 +62,6 @@ public final class Claim implements AutoCloseable {
     return Integer.toUnsignedLong(parts[3 * i + 1]);
   }
 
-  /** Copies bytes to the first message; returns the offset after the copied bytes. */
-  public long put(long offset, byte[] from, int first, int count) {
-    return put(offset, ByteBuffer.wrap(from, first, count));
-  }
-
   /**
    * Copies the remaining bytes of `from` to the first message; returns the offset after the copied
    * bytes.
@@ -81,7 +76,7 @@ public final class Claim implements AutoCloseable {
   public long put(int i, long offset, ByteBuffer from) {
     int count = from.remaining();
     Objects.checkFromIndexSize(offset, count, length(i));
-    fill(() -> producer.ring.slots().put(place + offsets[i] + offset, from));
+    fill(() -> producer.ring.slots.put(place + offsets[i] + offset, from));
     return offset + count;
   }
 

@@ -44,14 +44,11 @@ public final class Consumer extends Handle implements AutoCloseable {
     long consumer = handle();
     try (Ring letters = Ring.attach(deadLetter)) { // the producer keeps the ring open
       Producer producer = letters.producer("dead letters of " + ring.name());
-      boolean done = false;
       try {
         Native.deadLetters(consumer, maxDeliveries, producer.handle());
-        done = true;
-      } finally {
-        if (!done) {
-          producer.close();
-        }
+      } catch (Throwable error) { // native code throws OutOfMemoryError, too
+        producer.close();
+        throw error;
       }
       deadLetters.ifPresent(Producer::close);
       deadLetters = Optional.of(producer);

@@ -18,7 +18,7 @@ final class Drain {
 
   Drain(Ring ring) {
     this.ring = ring.handle();
-    this.slots = ring.slots();
+    this.slots = ring.slots;
   }
 
   /**

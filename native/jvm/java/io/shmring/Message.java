@@ -71,7 +71,7 @@ public final class Message {
     Objects.checkFromIndexSize(offset, count, length);
     synchronized (held.lock()) {
       held.check();
-      held.ring.slots().copy(this.offset + offset, count, to);
+      held.ring.slots.copy(this.offset + offset, count, to);
     }
   }
 
@@ -83,7 +83,7 @@ public final class Message {
   public MappedMessage mapped() {
     synchronized (held.lock()) {
       held.check();
-      return new MappedMessage(held.ring, held.ring.slots().address(offset), length);
+      return new MappedMessage(held.ring, held.ring.slots.address(offset), length);
     }
   }
 }

@@ -20,23 +20,23 @@ public final class MessageRoom extends Slots.Place {
   }
 
   public void putShort(int offset, short value) {
-    SHORT.set(memory(), atNumber(offset, Short.BYTES), value);
+    memory().putShort(atNumber(offset, Short.BYTES), value);
   }
 
   public void putInt(int offset, int value) {
-    INT.set(memory(), atNumber(offset, Integer.BYTES), value);
+    memory().putInt(atNumber(offset, Integer.BYTES), value);
   }
 
   public void putLong(int offset, long value) {
-    LONG.set(memory(), atNumber(offset, Long.BYTES), value);
+    memory().putLong(atNumber(offset, Long.BYTES), value);
   }
 
   public void putFloat(int offset, float value) {
-    FLOAT.set(memory(), atNumber(offset, Float.BYTES), value);
+    memory().putFloat(atNumber(offset, Float.BYTES), value);
   }
 
   public void putDouble(int offset, double value) {
-    DOUBLE.set(memory(), atNumber(offset, Double.BYTES), value);
+    memory().putDouble(atNumber(offset, Double.BYTES), value);
   }
 
   /** Copies `count` bytes from index `first` of `from` to `offset`. */

@@ -65,23 +65,23 @@ public final class MessageView extends Slots.Place {
   }
 
   public short getShort(int offset) {
-    return (short) SHORT.get(memory(), atNumber(offset, Short.BYTES));
+    return memory().getShort(atNumber(offset, Short.BYTES));
   }
 
   public int getInt(int offset) {
-    return (int) INT.get(memory(), atNumber(offset, Integer.BYTES));
+    return memory().getInt(atNumber(offset, Integer.BYTES));
   }
 
   public long getLong(int offset) {
-    return (long) LONG.get(memory(), atNumber(offset, Long.BYTES));
+    return memory().getLong(atNumber(offset, Long.BYTES));
   }
 
   public float getFloat(int offset) {
-    return (float) FLOAT.get(memory(), atNumber(offset, Float.BYTES));
+    return memory().getFloat(atNumber(offset, Float.BYTES));
   }
 
   public double getDouble(int offset) {
-    return (double) DOUBLE.get(memory(), atNumber(offset, Double.BYTES));
+    return memory().getDouble(atNumber(offset, Double.BYTES));
   }
 
   /** Copies `count` bytes from `offset` on to `to`, beginning at index `first`. */

@@ -111,11 +111,9 @@ public final class Producer extends Handle implements AutoCloseable {
         // lock that this thread has.
         long producer = handle();
         ByteBuffer lengths = lengthsFor(count);
-        // Called before the claim: if this call failed after the claim, the claim would stay open.
-        Slots slots = ring.slots();
         sequence = Native.next(producer, count);
         if (sequence >= 0) {
-          writeAll(producer, sequence, count, writer, lengths, slots);
+          writeAll(producer, sequence, count, writer, lengths);
           return sequence;
         }
       }
@@ -135,16 +133,11 @@ public final class Producer extends Handle implements AutoCloseable {
   }
 
   private void writeAll(
-      long producer,
-      long sequence,
-      int count,
-      MessageWriter writer,
-      ByteBuffer lengths,
-      Slots slots) {
+      long producer, long sequence, int count, MessageWriter writer, ByteBuffer lengths) {
     boolean published = false;
     try {
-      long first = slots.offset(Native.slotAddress(ringHandle, sequence));
-      room.open(slots);
+      long first = ring.slots.offset(Native.slotAddress(ringHandle, sequence));
+      room.open(ring.slots);
       for (int i = 0; i < count; i++) {
         room.show(first + (long) i * Ring.SLOT_BYTES, Ring.SLOT_BYTES);
         int length = writer.write(i, room);
@@ -242,14 +235,12 @@ public final class Producer extends Handle implements AutoCloseable {
 
   /** Makes the claim's object. If there is no memory for the object, aborts the claim at once. */
   private Optional<Claim> claimOf(long sequence, int[] parts, long[] aligns) {
-    boolean made = false;
     try {
       open = Optional.of(new Claim(this, handle(), sequence, parts, aligns));
-      made = true;
       return open;
     } finally {
       // Not a catch block: the JVM may have to load a class for it, which fails without memory.
-      if (!made) {
+      if (open.isEmpty()) {
         Native.abort(handle());
       }
     }

@@ -34,7 +34,7 @@ public final class Ring implements AutoCloseable {
   private final Path path;
   private final long handle;
   private final RingInfo info;
-  private volatile Slots slots; // null before the first call of slots()
+  final Slots slots; // for callers that keep the memory mapped
   // Number of open objects that use the handle: this ring, its producers, consumers, ranges and
   // mapped messages.
   private int users = 1;
@@ -59,6 +59,7 @@ public final class Ring implements AutoCloseable {
             (int) words[7],
             words[6],
             new UUID(words[4], words[5]));
+    this.slots = new Slots(Native.slotAddress(handle, 0), 2 * info.slots() * SLOT_BYTES);
   }
 
   /**
@@ -362,19 +363,6 @@ public final class Ring implements AutoCloseable {
       throw closed("ring");
     }
     return handle;
-  }
-
-  /** Returns the slots, for callers that keep the memory mapped. */
-  Slots slots() {
-    Slots made = slots; // read once without a lock, because every message asks for the slots
-    return made != null ? made : makeSlots();
-  }
-
-  private synchronized Slots makeSlots() {
-    if (slots == null) {
-      slots = new Slots(Native.slotAddress(handle(), 0), 2 * info.slots() * SLOT_BYTES);
-    }
-    return slots;
   }
 
   RingException closed(String what) {

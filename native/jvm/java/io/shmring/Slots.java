@@ -1,7 +1,5 @@
 package io.shmring;
 
-import java.lang.invoke.MethodHandles;
-import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Objects;
@@ -85,22 +83,12 @@ final class Slots {
    * thread makes a thread the owner, or ends its ownership.
    */
   abstract static class Place {
-    static final VarHandle SHORT = view(short[].class);
-    static final VarHandle INT = view(int[].class);
-    static final VarHandle LONG = view(long[].class);
-    static final VarHandle FLOAT = view(float[].class);
-    static final VarHandle DOUBLE = view(double[].class);
-
     private Thread owner;
     private Slots slots;
     private long offset; // bytes from the first slot
     private ByteBuffer memory;
     private int start;
     private int reach;
-
-    private static VarHandle view(Class<?> array) {
-      return MethodHandles.byteBufferViewVarHandle(array, ByteOrder.nativeOrder());
-    }
 
     final void open(Slots slots) {
       this.slots = slots;

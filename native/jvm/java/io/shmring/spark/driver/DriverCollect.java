@@ -11,7 +11,6 @@ import java.io.OutputStream;
 import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.Optional;
-import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkException;
@@ -251,21 +250,14 @@ public final class DriverCollect {
    */
   private static SparkPlan copy(SparkPlan node) {
     List<SparkPlan> children = CollectionConverters.asJava(node.children());
-    SparkPlan copy;
-    if (children.isEmpty()) {
-      IntStream places = IntStream.range(0, node.productArity());
-      // makeCopy() refuses a node without fields, such as the source of rows of `select 1`.
-      copy =
-          node.productArity() == 0
-              ? node.clone()
-              : node.makeCopy(places.mapToObj(node::productElement).toArray());
-    } else {
-      List<SparkPlan> below =
-          node instanceof InputAdapter
-              ? children
-              : children.stream().map(DriverCollect::copy).toList();
-      copy = node.withNewChildrenInternal(CollectionConverters.asScala(below).toIndexedSeq());
-    }
+    List<SparkPlan> below =
+        node instanceof InputAdapter
+            ? children
+            : children.stream().map(DriverCollect::copy).toList();
+    SparkPlan copy =
+        children.isEmpty()
+            ? node.clone()
+            : node.withNewChildrenInternal(CollectionConverters.asScala(below).toIndexedSeq());
     copy.copyTagsFrom(node);
     CollectionConverters.asJava(node.metrics())
         .forEach((name, metric) -> copy.longMetric(name).metadata_$eq(metric.metadata()));

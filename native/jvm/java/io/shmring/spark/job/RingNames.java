@@ -68,15 +68,11 @@ public final class RingNames {
    */
   private static String given(CaseInsensitiveStringMap options) {
     String ring = options.getOrDefault("ring", "");
-    String path = options.getOrDefault("path", "");
     String paths = options.getOrDefault("paths", "");
-    if (!ring.isBlank()) {
-      return ring;
-    }
-    if (!paths.isEmpty()) {
+    if (ring.isBlank() && !paths.isEmpty()) {
       return String.join(",", parsed(paths));
     }
-    return path;
+    return ring.isBlank() ? options.getOrDefault("path", "") : ring;
   }
 
   /** Returns the path in a name that is a URI, as a table's LOCATION is. */

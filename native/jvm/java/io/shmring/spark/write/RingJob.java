@@ -82,10 +82,11 @@ final class RingJob implements AutoCloseable {
    * become readable together.
    */
   boolean fitsAtOnce(List<StagedFile> files) {
-    long slots = 0;
-    for (StagedFile file : files) {
-      slots += slots(file, 0, file.lengths().length);
-    }
+    long slots =
+        files.stream()
+            .flatMapToLong(
+                file -> IntStream.range(0, file.lengths().length).mapToLong(i -> slots(file, i)))
+            .sum();
     return slots <= ring.info().slots() / 2;
   }
 
@@ -111,9 +112,12 @@ final class RingJob implements AutoCloseable {
       int count = file.lengths().length;
       long position = 0;
       for (int first = 0, end; first < count; first = end) {
-        end = first + 1;
-        while (end < count && slots(file, first, end + 1) <= room) {
-          end++;
+        long slots = slots(file, first);
+        for (end = first + 1; end < count; end++) {
+          slots += slots(file, end);
+          if (slots > room) {
+            break;
+          }
         }
         int[] lengths = Arrays.copyOfRange(file.lengths(), first, end);
         int[] aligns = Arrays.copyOfRange(file.aligns(), first, end);
@@ -188,12 +192,8 @@ final class RingJob implements AutoCloseable {
         "interrupted while waiting for room in ring \"" + ring.name() + "\"");
   }
 
-  private static long slots(StagedFile file, int first, int end) {
-    long slots = 0;
-    for (int i = first; i < end; i++) {
-      slots += Producer.slotsFor(file.lengths()[i], file.aligns()[i] >= 0);
-    }
-    return slots;
+  private static long slots(StagedFile file, int message) {
+    return Producer.slotsFor(file.lengths()[message], file.aligns()[message] >= 0);
   }
 
   /** Removes the staged files and leaves the ring. */
