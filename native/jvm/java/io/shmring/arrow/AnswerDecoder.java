@@ -37,15 +37,21 @@ import org.apache.arrow.vector.util.TransferPair;
  */
 public final class AnswerDecoder {
   private static final byte[] NONE = {};
+  // Key of the schema's metadata that names the columns which the function has passed on.
+  private static final String UNCHANGED = "shmring.unchanged";
+  private static final int OWN = -1;
+  private static final ObjectMapper JSON = new ObjectMapper();
 
   private final BufferAllocator allocator;
   private final Consumer<Schema> check;
   private final LongConsumer passedOn;
   private byte[] last = NONE; // the schema of `decoder`, as an IPC message
   private Optional<BatchDecoder> decoder = Optional.empty();
-  // Columns that an answer leaves out if it has the schema that was last passed to accept(); empty
-  // if an answer with that schema has all its columns itself.
-  private Optional<Unchanged> unchanged = Optional.empty();
+  // Schema of a whole answer, if the answer's own schema was last passed to accept(); empty if an
+  // answer with that schema has all its columns itself.
+  private Optional<Schema> wholeSchema = Optional.empty();
+  // Place in the request of each column of `wholeSchema`, or OWN if the answer has the column.
+  private List<Integer> places = List.of();
 
   /**
    * @param check a check that is called with the schema of a whole answer, at least whenever the
@@ -163,113 +169,99 @@ public final class AnswerDecoder {
                     || isOfReader(field.getChildren()));
   }
 
+  /** Takes note of the columns that answers with a schema leave out, and checks the schema. */
   private void accept(Schema own, Schema request) {
-    Optional<Unchanged> found = Unchanged.in(own, request);
-    check.accept(found.map(Unchanged::schema).orElse(own));
-    unchanged = found;
-  }
-
-  // CHANGE: edit this for a new type between Spark and Arrow
-  private VectorSchemaRoot whole(VectorSchemaRoot own, VectorSchemaRoot sent) {
-    return unchanged.map(some -> some.whole(own, sent, passedOn)).orElse(own);
+    String said = own.getCustomMetadata().get(UNCHANGED);
+    List<Integer> found = new ArrayList<>();
+    Optional<Schema> whole =
+        Optional.ofNullable(said).map(columns -> whole(own, request, columns, found));
+    check.accept(whole.orElse(own));
+    wholeSchema = whole;
+    places = found;
   }
 
   /**
-   * The columns that an answer leaves out because the function has passed on the request's columns;
-   * sidecars/wire.py describes how the answer names them.
+   * Returns the schema of a whole answer.
    *
-   * @param schema schema of the whole answer
-   * @param places for each column of the whole answer, its place in the request, or {@link #OWN} if
-   *     the answer has the column itself
+   * @param own schema of the columns that the answer has itself
+   * @param said the description of the columns in the answer's metadata; sidecars/wire.py has its
+   *     format
+   * @param places gets, for each column of the whole answer, its place in the request, or OWN
+   * @throws RingException if the text names columns that the request does not have, or does not fit
+   *     the answer's own columns
    */
-  private record Unchanged(Schema schema, List<Integer> places) {
-    private static final String KEY = "shmring.unchanged";
-    private static final int OWN = -1;
-    private static final ObjectMapper JSON = new ObjectMapper();
-
-    /**
-     * Returns the columns that an answer leaves out, or empty if it leaves out none.
-     *
-     * @param own schema of the columns that the answer has itself
-     * @param request schema of the request's columns
-     * @throws RingException if the answer's schema names columns that the request does not have, or
-     *     does not fit the answer's own columns
-     */
-    static Optional<Unchanged> in(Schema own, Schema request) {
-      String said = own.getCustomMetadata().get(KEY);
-      if (said == null) {
-        return Optional.empty();
-      }
-      List<Field> fields = new ArrayList<>();
-      List<Integer> places = new ArrayList<>();
-      try {
-        int next = 0;
-        for (JsonNode column : JSON.readValue(said, JsonNode[].class)) {
-          if (column.isNull()) {
-            places.add(OWN);
-            fields.add(own.getFields().get(next++));
-          } else {
-            int place = Integer.parseInt(column.required(1).asText());
-            places.add(place);
-            fields.add(named(column.required(0).asText(), request.getFields().get(place)));
-          }
+  private static Schema whole(Schema own, Schema request, String said, List<Integer> places) {
+    List<Field> fields = new ArrayList<>();
+    try {
+      int next = 0;
+      for (JsonNode column : JSON.readValue(said, JsonNode[].class)) {
+        if (column.isNull()) {
+          places.add(OWN);
+          fields.add(own.getFields().get(next++));
+        } else {
+          int place = Integer.parseInt(column.required(1).asText());
+          places.add(place);
+          fields.add(named(column.required(0).asText(), request.getFields().get(place)));
         }
-        if (next == own.getFields().size()) {
-          return Optional.of(new Unchanged(new Schema(fields), places));
-        }
-      } catch (JsonProcessingException | RuntimeException error) {
-        throw damaged(said);
       }
+      if (next == own.getFields().size()) {
+        return new Schema(fields);
+      }
+    } catch (JsonProcessingException | RuntimeException error) {
       throw damaged(said);
     }
+    throw damaged(said);
+  }
 
-    private static Field named(String name, Field field) {
-      FieldType type = new FieldType(field.isNullable(), field.getType(), field.getDictionary());
-      return new Field(name, type, field.getChildren());
+  private static Field named(String name, Field field) {
+    FieldType type = new FieldType(field.isNullable(), field.getType(), field.getDictionary());
+    return new Field(name, type, field.getChildren());
+  }
+
+  // CHANGE: edit this for a new type between Spark and Arrow
+  /**
+   * Returns the whole answer: its own columns, and slices of the request's columns, which share the
+   * request's memory. Closing the answer closes the slices but not the request's columns. If this
+   * method throws, it closes the answer's own columns.
+   */
+  private VectorSchemaRoot whole(VectorSchemaRoot own, VectorSchemaRoot request) {
+    if (wholeSchema.isEmpty()) {
+      return own;
     }
-
-    /**
-     * Returns the whole answer: its own columns, and slices of the request's columns, which share
-     * the request's memory. Closing the answer closes the slices but not the request's columns. If
-     * this method throws, it closes the answer's own columns.
-     */
-    VectorSchemaRoot whole(
-        VectorSchemaRoot own, VectorSchemaRoot request, LongConsumer passedOn) {
-      int rows = own.getRowCount();
-      List<FieldVector> columns = new ArrayList<>();
-      try {
-        if (rows != request.getRowCount()) {
-          throw damaged(rows + " rows of " + request.getRowCount());
-        }
-        int next = 0;
-        for (int place : places) {
-          if (place == OWN) {
-            columns.add(own.getVector(next++));
-          } else {
-            columns.add(shared(request.getVector(place), rows));
-            passedOn.accept(request.getVector(place).getBufferSize());
-          }
-        }
-        return new VectorSchemaRoot(schema.getFields(), columns, rows);
-      } catch (RuntimeException error) {
-        columns.forEach(FieldVector::close);
-        own.close();
-        throw error;
+    int rows = own.getRowCount();
+    List<FieldVector> columns = new ArrayList<>();
+    try {
+      if (rows != request.getRowCount()) {
+        throw damaged(rows + " rows of " + request.getRowCount());
       }
+      int next = 0;
+      for (int place : places) {
+        if (place == OWN) {
+          columns.add(own.getVector(next++));
+        } else {
+          columns.add(shared(request.getVector(place), rows));
+          passedOn.accept(request.getVector(place).getBufferSize());
+        }
+      }
+      return new VectorSchemaRoot(wholeSchema.get().getFields(), columns, rows);
+    } catch (RuntimeException error) {
+      columns.forEach(FieldVector::close);
+      own.close();
+      throw error;
     }
+  }
 
-    private static FieldVector shared(FieldVector column, int rows) {
-      TransferPair pair = column.getTransferPair(column.getAllocator());
-      pair.splitAndTransfer(0, rows);
-      return (FieldVector) pair.getTo();
-    }
+  private static FieldVector shared(FieldVector column, int rows) {
+    TransferPair pair = column.getTransferPair(column.getAllocator());
+    pair.splitAndTransfer(0, rows);
+    return (FieldVector) pair.getTo();
+  }
 
-    private static RingException damaged(String said) {
-      return new RingException(
-          Status.DAMAGED,
-          "an answer leaves out columns that its request does not have (%s: %s); do client and"
-              + " sidecar run the same shmring?",
-          KEY, said);
-    }
+  private static RingException damaged(String said) {
+    return new RingException(
+        Status.DAMAGED,
+        "an answer leaves out columns that its request does not have (%s: %s); do client and"
+            + " sidecar run the same shmring?",
+        UNCHANGED, said);
   }
 }

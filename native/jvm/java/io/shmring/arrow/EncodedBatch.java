@@ -88,11 +88,18 @@ public final class EncodedBatch implements AutoCloseable {
     }
     try (Claim open = claim.get()) {
       open.put(0, ByteBuffer.wrap(head));
-      Into into = new Into(open, head.length, first);
-      into.write(ByteBuffer.wrap(schema));
-      write(into);
+      copy(first, open, head.length);
       open.commit(kind);
       return OptionalLong.of(open.id());
+    }
+  }
+
+  /** Copies the IPC messages' bytes from `first` on into a claim, from `place` to its end. */
+  private void copy(long first, Claim claim, long place) {
+    Into into = new Into(claim, place, first);
+    into.write(ByteBuffer.wrap(schema));
+    try {
+      write(into);
     } catch (IOException error) {
       throw new IllegalStateException(error); // cannot happen: a claim does no input or output
     }

@@ -31,6 +31,7 @@ public interface Client extends AutoCloseable {
    */
   void send(Rows rows) throws InterruptedException;
 
+  /** Says that no further rows are sent. */
   default void endInput() {}
 
   /** Returns the number of batches that were given to send() and whose answers may still come. */
@@ -54,7 +55,7 @@ public interface Client extends AutoCloseable {
    */
   Optional<Answer> next() throws InterruptedException;
 
-  /** Returns whether no further answer can come. Ask after the last batch was sent. */
+  /** Returns whether no further answer can come. */
   boolean isOver();
 
   /** Returns the number of batches that the answering process wants sent as one request. */

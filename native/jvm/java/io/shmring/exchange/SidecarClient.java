@@ -53,6 +53,7 @@ public final class SidecarClient implements Client {
   // Slots that the reply ring should have for all requests under way; 0 if it is large enough.
   private long wished;
   private int inFlight = 1;
+  private boolean inputEnded; // whether the task sends no further rows
   private int batchesWanted; // batches that the sidecar wants in one request, from its last answer
   private long lastHeard;
   private long lastLook;
@@ -127,6 +128,7 @@ public final class SidecarClient implements Client {
             new AnswerDecoder(allocator, check, bytes -> counts.accept("passedOnBytes", bytes)));
     this.counts = counts;
     this.batchesWanted = 1;
+    this.inputEnded = false;
     this.lastHeard = System.nanoTime();
   }
 
@@ -156,8 +158,13 @@ public final class SidecarClient implements Client {
   }
 
   @Override
+  public void endInput() {
+    inputEnded = true;
+  }
+
+  @Override
   public boolean isOver() {
-    return waiting.isEmpty();
+    return inputEnded && waiting.isEmpty();
   }
 
   @Override

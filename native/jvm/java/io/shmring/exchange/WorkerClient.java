@@ -3,7 +3,6 @@ package io.shmring.exchange;
 import io.shmring.Kind;
 import io.shmring.Lease;
 import io.shmring.Message;
-import io.shmring.Producer;
 import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.arrow.AnswerDecoder;
@@ -69,8 +68,7 @@ public final class WorkerClient implements Client {
   // Names of the counters of the times in an answer's head, in the head's order.
   private static final List<String> TIMES = List.of("workedTime", "inputTime", "roomTime");
   private static final int MOST_BYTES = Integer.MAX_VALUE - 8; // maximum bytes of a Java array
-  private static final byte[] NONE = {};
-  private static final int[] NO_GROUPS = {};
+  private static final int KIND = Kind.USER; // kind of the requests' messages
   // The flags of a message's head.
   private static final int END = 1; // the last message: no more requests, or answers, follow
   private static final int BATCH = 2; // the message has a batch
@@ -95,10 +93,10 @@ public final class WorkerClient implements Client {
    *     row counts follow the head
    */
   private record WorkerHead(long stream, long number, long total, int flags, int together) {
-    /** Returns the bytes of the head, followed by the row count of each group or batch. */
-    byte[] pack(int[] rows) {
-      ByteBuffer bytes = ByteBuffer.allocate(bytes(together)).order(ByteOrder.LITTLE_ENDIAN);
-      bytes.putLong(stream).putLong(number).putLong(total).putInt(flags).putInt(together);
+    /** Returns the bytes of a request's head, followed by the row count of each group. */
+    static byte[] pack(long stream, long number, long total, int flags, int[] rows) {
+      ByteBuffer bytes = ByteBuffer.allocate(bytes(rows.length)).order(ByteOrder.LITTLE_ENDIAN);
+      bytes.putLong(stream).putLong(number).putLong(total).putInt(flags).putInt(rows.length);
       bytes.position(HEAD_BYTES).slice().order(ByteOrder.LITTLE_ENDIAN).asIntBuffer().put(rows);
       return bytes.array();
     }
@@ -137,13 +135,6 @@ public final class WorkerClient implements Client {
     }
   }
 
-  /** A batch of an answer: a lease of its message, or the bytes collected from its parts. */
-  private record Piece(WorkerHead head, Optional<Lease> lease, byte[] parts) {
-    void release() {
-      lease.ifPresent(Lease::close);
-    }
-  }
-
   private final WorkerRings rings;
   private final long stream;
   private final Control control;
@@ -161,8 +152,7 @@ public final class WorkerClient implements Client {
   // CHANGE: edit this for a new field of a worker's message
   // The last totals that the worker has reported: TIMES, and the batches that Spark converted.
   private final long[] reported = new long[TIMES.size() + 1];
-  // The oldest batch that was received and not given out.
-  private Optional<Piece> piece = Optional.empty();
+  private Optional<Answer> received = Optional.empty(); // the answer that is given out next
   private Optional<ByteBuffer> parts = Optional.empty(); // a batch whose last part has not come
   private boolean inputEnds;
   private boolean inputEnded; // whether the worker was told that the input has ended
@@ -226,10 +216,8 @@ public final class WorkerClient implements Client {
                 | (rows.goesOn() ? GOES_ON : 0)
                 | (rows.side() == 1 ? RIGHT : 0)
                 | (isLast ? 0 : PART);
-        WorkerHead head =
-            new WorkerHead(stream, number - unsent.size(), all, flags, groups.length);
-        Producer to = rings.producer;
-        if (batch.push(to, head.pack(groups), sent, count, Kind.USER, Duration.ZERO).isEmpty()) {
+        byte[] head = WorkerHead.pack(stream, number - unsent.size(), all, flags, groups);
+        if (batch.push(rings.producer, head, sent, count, KIND, Duration.ZERO).isEmpty()) {
           return false;
         }
         sent = isLast ? 0 : sent + count;
@@ -238,7 +226,7 @@ public final class WorkerClient implements Client {
         }
       }
       if (inputEnds && !inputEnded && !ended) {
-        byte[] end = new WorkerHead(stream, number, 0, END, 0).pack(NO_GROUPS);
+        byte[] end = WorkerHead.pack(stream, number, 0, END, new int[0]);
         inputEnded = rings.producer.push(end, Duration.ZERO).isPresent();
         return inputEnded;
       }
@@ -275,7 +263,7 @@ public final class WorkerClient implements Client {
 
   @Override
   public boolean isAnswered() {
-    return take(Duration.ZERO) && (piece.isPresent() || ended) || isUnneeded();
+    return take(Duration.ZERO) && (received.isPresent() || ended) || isUnneeded();
   }
 
   /**
@@ -285,8 +273,7 @@ public final class WorkerClient implements Client {
    */
   @Override
   public Optional<Answer> next() {
-    long begun = System.nanoTime();
-    long silent = begun;
+    long heard = System.nanoTime(); // when the worker sent its last message, or the wait began
     try {
       while (true) {
         if (isUnneeded()) {
@@ -295,14 +282,13 @@ public final class WorkerClient implements Client {
           oldest.close();
           return Optional.empty();
         }
-        if (piece.isPresent()) {
-          Piece given = piece.get();
-          piece = Optional.empty();
-          return Optional.of(decoded(given));
+        if (received.isPresent()) {
+          Optional<Answer> given = received;
+          received = Optional.empty();
+          return given;
         }
         if (ended && !over) {
-          over = true;
-          control.end();
+          end();
         }
         if (over) {
           unsent.clear();
@@ -312,15 +298,10 @@ public final class WorkerClient implements Client {
           }
           continue;
         }
-        boolean isTaken = take(push() ? SLICE : SHORT);
-        long now = System.nanoTime();
-        counts.accept("answerTime", now - begun);
-        begun = now;
-        if (isTaken) {
-          silent = now;
+        if (take(push() ? SLICE : SHORT)) {
+          heard = System.nanoTime();
         } else {
-          look();
-          control.isSilent(now - silent);
+          look(System.nanoTime() - heard);
         }
       }
     } finally {
@@ -344,60 +325,22 @@ public final class WorkerClient implements Client {
     return number - waiting.size();
   }
 
-  private Answer decoded(Piece given) {
-    Runnable close = given::release;
-    try {
-      boolean refers = given.head.has(REFERS);
-      if (refers && (waiting.isEmpty() || oldest() != given.head.number)) {
-        throw damaged("an answer refers to a request that is not under way");
-      }
-      VectorSchemaRoot sent = refers ? waiting.element().batch().columns() : VectorSchemaRoot.of();
-      int head = WorkerHead.bytes(given.head.together);
-      VectorSchemaRoot batch =
-          given.lease.isPresent()
-              ? decoder.decode(given.lease.get().message(), head, sent, true)
-              : decoder.read(given.parts, sent);
-      close =
-          () -> {
-            batch.close();
-            given.release();
-          };
-      return new Answer(batch, rows(given, batch.getRowCount()), close);
-    } catch (RuntimeException error) {
-      close.run();
-      throw error;
-    }
-  }
-
-  private static int[] rows(Piece given, int all) {
-    if (given.head.together == 0) {
-      return new int[] {all};
-    }
-    if (given.lease.isEmpty()) {
-      throw damaged("row counts of several batches in an answer in parts");
-    }
-    int[] rows = given.head.rows(given.lease.get().message());
-    if (Arrays.stream(rows).anyMatch(each -> each < 0)
-        || Arrays.stream(rows).asLongStream().sum() != all) {
-      throw damaged("its batches do not have " + all + " rows together");
-    }
-    return rows;
-  }
-
   /**
-   * Takes a message. Does nothing and returns true if a batch that was received, or the end, is
+   * Takes a message. Does nothing and returns true if an answer that was received, or the end, is
    * still to be given out. Returns false if no message came in time.
    */
   private boolean take(Duration wait) {
-    if (piece.isPresent() || ended) {
+    if (received.isPresent() || ended) {
       return true;
     }
     Optional<Lease> taken = Optional.empty();
+    long begun = System.nanoTime();
     try {
       taken = rings.consumer.poll(wait);
     } catch (InterruptedException error) {
       interrupted = true;
     }
+    counts.accept("answerTime", System.nanoTime() - begun);
     if (taken.isEmpty()) {
       return false;
     }
@@ -414,7 +357,7 @@ public final class WorkerClient implements Client {
 
   /**
    * Handles a message of the worker. Returns whether the lease must stay open, because the message
-   * has a whole batch that is read later in place.
+   * has a whole batch, whose vectors read the message in place.
    */
   private boolean accept(Lease lease) {
     Message message = lease.message();
@@ -442,7 +385,9 @@ public final class WorkerClient implements Client {
     counts.accept("answers", 1);
     counts.accept("answerBytes", message.length());
     if (!head.has(PART) && parts.isEmpty()) {
-      piece = Optional.of(new Piece(head, Optional.of(lease), NONE));
+      int begin = WorkerHead.bytes(head.together);
+      VectorSchemaRoot batch = decoder.decode(message, begin, sent(head), true);
+      received = Optional.of(answer(batch, head, message, lease::close));
       return true;
     }
     ByteBuffer whole = collect(head, message);
@@ -451,9 +396,51 @@ public final class WorkerClient implements Client {
       if (whole.hasRemaining()) {
         throw damaged("an answer in parts lacks " + whole.remaining() + " bytes");
       }
-      piece = Optional.of(new Piece(head, Optional.empty(), whole.array()));
+      if (head.together != 0) {
+        throw damaged("row counts of several batches in an answer in parts");
+      }
+      VectorSchemaRoot batch = decoder.read(whole.array(), sent(head));
+      received = Optional.of(answer(batch, head, message, () -> {}));
     }
     return false;
+  }
+
+  /** Returns the columns of the request to which an answer refers; none if it refers to none. */
+  private VectorSchemaRoot sent(WorkerHead head) {
+    if (!head.has(REFERS)) {
+      return VectorSchemaRoot.of();
+    }
+    // The worker has said that it needs this request, and no older one. next() has not yet returned
+    // the older ones as done, so they may still be in `waiting`.
+    if (head.number != unneeded || head.number == number) {
+      throw damaged("an answer refers to a request that is not under way");
+    }
+    Rows request = waiting.stream().skip(head.number - oldest()).findFirst().orElseThrow();
+    return request.batch().columns();
+  }
+
+  /**
+   * Returns the answer of a decoded batch; closes the batch if the row counts in the head are not
+   * those of the batch.
+   *
+   * @param release an action that gives back the message's memory after the batch was closed
+   */
+  private static Answer answer(
+      VectorSchemaRoot batch, WorkerHead head, Message message, Runnable release) {
+    int all = batch.getRowCount();
+    int[] rows = head.together == 0 ? new int[] {all} : head.rows(message);
+    if (Arrays.stream(rows).anyMatch(each -> each < 0)
+        || Arrays.stream(rows).asLongStream().sum() != all) {
+      batch.close();
+      throw damaged("its batches do not have " + all + " rows together");
+    }
+    return new Answer(
+        batch,
+        rows,
+        () -> {
+          batch.close();
+          release.run();
+        });
   }
 
   // CHANGE: edit this for a new field of a worker's message
@@ -507,16 +494,26 @@ public final class WorkerClient implements Client {
 
   // --- is the worker alive? ----------------------------------------------------------------------
 
-  /** Checks, after a wait without a message, whether the task or the worker has ended. */
-  private void look() {
+  /**
+   * Checks, after a wait without a message, whether the task or the worker has ended.
+   *
+   * @param silent nanoseconds since the worker's last message, or since the wait for it began
+   */
+  private void look(long silent) {
     taskCheck.run();
     // If the worker has used its socket, the worker is about to end. First take its last messages
     // from the ring, then let end() read the socket and throw the worker's error.
     if (control.isHeard() && !take(Duration.ZERO)) {
-      over = true;
-      control.end();
+      end();
       throw damaged("it has ended without a last one");
     }
+    control.isSilent(silent);
+  }
+
+  /** Reads the rest of the ended worker's socket; throws the worker's error, if it sent one. */
+  private void end() {
+    over = true;
+    control.end();
   }
 
   private static RingException damaged(String what) {
@@ -528,8 +525,8 @@ public final class WorkerClient implements Client {
   /** Drops all requests and answers, and leaves the rings. Called when the task ends. */
   @Override
   public void close() {
-    piece.ifPresent(Piece::release);
-    piece = Optional.empty();
+    received.ifPresent(Answer::close);
+    received = Optional.empty();
     waiting.forEach(Rows::close);
     waiting.clear();
     unsent.clear();

@@ -7,6 +7,7 @@ import io.shmring.spark.request.GroupedSide;
 import io.shmring.spark.request.Signature.Types;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfAnswers;
+import io.shmring.spark.request.WaitingRows;
 import java.util.List;
 import java.util.Optional;
 import java.util.function.Function;
@@ -121,13 +122,13 @@ record AggregatePlan(Aggregate plan) implements FunctionPlan {
       return Signature.of(
           side.sent(),
           Types.of(node.conf()),
-          partition -> new UdfAnswers.OfWaiting(waiting, results),
+          context -> new WaitingRows(context, waiting, results),
           (rows, handler) ->
               new GroupInput(
                   rows,
                   List.of(side),
                   (key, group) -> {
-                    ((UdfAnswers.OfWaiting) handler).add(key);
+                    ((WaitingRows) handler).add(key);
                     return group;
                   },
                   false));

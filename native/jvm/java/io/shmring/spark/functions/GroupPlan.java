@@ -158,7 +158,7 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
       return Signature.of(
           List.of(Side.of(input, metadata)),
           Types.of(node.conf()),
-          partition -> new MapAnswers("applyInArrow", mapping, output, input),
+          context -> new MapAnswers("applyInArrow", mapping, output, input),
           (rows, handler) -> new GroupInput(rows, frames, (key, group) -> group, true));
     }
 
@@ -218,7 +218,7 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
       return Signature.of(
           frames.stream().map(frame -> Side.of(frame.sent(), Map.of())).toList(),
           node.whenMade.types(),
-          partition -> new MapAnswers.OfPython(output, first, Optional.empty()),
+          context -> new MapAnswers.OfPython(output, first, Optional.empty()),
           (rows, handler) -> new GroupInput(rows, frames, (key, group) -> group, false));
     }
   }

@@ -102,7 +102,7 @@ record MapPlan(
       StructType output = node.schema();
       return signature(
           node,
-          partition -> new MapAnswers("mapInArrow", ColumnMapping.BY_PLACE, output, input));
+          context -> new MapAnswers("mapInArrow", ColumnMapping.BY_PLACE, output, input));
     }
 
     @Override
@@ -132,7 +132,7 @@ record MapPlan(
       DataType declared = function.dataType();
       return signature(
           node,
-          partition ->
+          context ->
               new MapAnswers.OfPython(
                   output, input, Optional.of(new MapAnswers.Declared(evalType, declared))));
     }

@@ -5,14 +5,13 @@ import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.functions.PythonCalls.Settings;
 import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.ColumnsThenRows;
 import io.shmring.spark.request.FunctionKind.Trait;
 import io.shmring.spark.request.FunctionKind;
 import io.shmring.spark.request.Input;
 import io.shmring.spark.request.Signature.Side;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfAnswers;
-import java.io.Serializable;
+import io.shmring.spark.request.WaitingRows;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
@@ -20,7 +19,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.function.Function;
-import java.util.function.IntFunction;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
@@ -169,14 +167,16 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
       StructType rows = node.child().schema();
       StructType sent = UdfAnswers.types(arguments);
       StructType results = UdfAnswers.types(results());
-      IntFunction<UdfAnswers.OverRows> overRows =
-          (IntFunction<UdfAnswers.OverRows> & Serializable)
-              partition ->
-                  new UdfAnswers.OverRows(
-                      rows, arguments, input, results, isOfSidecar, lags, partition);
+      Signature.Answers answers =
+          context -> new UdfAnswers(context, rows, arguments, input, results, isOfSidecar);
       if (!canGiveColumns(node)) {
-        Side side = Side.of(sent, metadata);
-        return Signature.of(List.of(side), SparkTypes::of, overRows::apply, Input::ofRows);
+        return Signature.of(
+            List.of(Side.of(sent, metadata)),
+            SparkTypes::of,
+            lags
+                ? context -> new WaitingRows.OfUdfs(context, rows, arguments, input, results)
+                : answers,
+            Input::ofRows);
       }
       List<Expression> written = new ArrayList<>(CollectionConverters.asJava(input));
       written.addAll(arguments());
@@ -185,8 +185,7 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
               new Side(UdfAnswers.types(FunctionNode.seq(written)), places(node), sent, metadata)),
           true,
           SparkTypes::of,
-          partition ->
-              new ColumnsThenRows(rows, results, isOfSidecar, () -> overRows.apply(partition)),
+          answers,
           Input::ofStage);
     }
 

@@ -65,7 +65,7 @@ record UdtfPlan(ArrowEvalPythonUDTF plan) implements FunctionPlan {
       return Signature.of(
           UdfAnswers.types(arguments),
           node.whenMade.types(),
-          partition -> new MapAnswers.OfUdtf(arguments, input, beside, output, partition),
+          context -> new MapAnswers.OfUdtf(arguments, input, beside, output, context),
           Input::ofRows);
     }
   }

@@ -9,6 +9,7 @@ import io.shmring.spark.request.GroupInput;
 import io.shmring.spark.request.GroupedSide;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfAnswers;
+import io.shmring.spark.request.WaitingRows;
 import io.shmring.spark.request.Windows;
 import java.util.ArrayList;
 import java.util.List;
@@ -131,14 +132,14 @@ record WindowPlan(Window plan) implements FunctionPlan {
       return Signature.of(
           side.sent(),
           SparkTypes::of,
-          partition -> new UdfAnswers.OfWaiting(waiting, results),
+          context -> new WaitingRows(context, waiting, results),
           (rows, handler) -> {
             var begin = frames.begin();
             return new GroupInput(
                 rows,
                 List.of(side),
                 (key, group) ->
-                    begin.apply(group.map(((UdfAnswers.OfWaiting) handler)::add)),
+                    begin.apply(group.map(((WaitingRows) handler)::add)),
                 false);
           });
     }

@@ -83,7 +83,7 @@ public final class AnsweredBatches implements AutoCloseable {
     this.context = context;
     this.settings = SQLConf.get();
     this.call = task.call().in(settings);
-    this.handler = signature.answers().begin(context.partitionId());
+    this.handler = signature.answers().begin(context);
     this.counts = new TaskCounts(metrics);
     this.input = () -> task.input().of(children, handler);
     this.allocator = // made last, because it would leak if the constructor failed later
@@ -98,9 +98,7 @@ public final class AnsweredBatches implements AutoCloseable {
         return Optional.empty();
       }
       leaveAnswer();
-      if (call instanceof PythonCall) {
-        context.killTaskIfInterrupted(); // Spark's runner also checks before each batch
-      }
+      context.killTaskIfInterrupted(); // Spark's runner also checks before each batch
       Object above = FILE.getThreadLocalValue();
       fileBelow.ifPresent(FILE::setThreadLocalValue);
       try {
@@ -133,12 +131,6 @@ public final class AnsweredBatches implements AutoCloseable {
     if (!more) {
       answering.endInput();
     }
-    // Throw only for a sidecar, which has to answer all rows: a Python function may end before it
-    // has read all its input.
-    if (answering.isOver() && more && call instanceof SidecarCall) {
-      throw new IllegalStateException(
-          String.format("%s: the task ended before all its rows were sent", call));
-    }
     return !answering.isOver();
   }
 
@@ -150,11 +142,7 @@ public final class AnsweredBatches implements AutoCloseable {
 
   private void send(Vectors vectors) throws InterruptedException {
     handler.sent(vectors);
-    Client.Rows rows = vectors.request(batches.rowsAtATime());
-    long bytes = rows.batch().length();
-    client.orElseThrow().send(rows);
-    // CHANGE: edit this for a new metric
-    counts.sent(bytes);
+    client.orElseThrow().send(vectors.request(batches.rowsAtATime()));
   }
 
   /** Takes the next piece of an answer, or the end of one. */
@@ -162,15 +150,20 @@ public final class AnsweredBatches implements AutoCloseable {
     Client answering = client.orElseThrow();
     int underWay = answering.underWay();
     answer = answering.next();
+    countAnswer();
     if (answer.isPresent()) {
       VectorSchemaRoot piece = answer.get().batch();
-      // CHANGE: edit this for a new metric
-      counts.add("outputBatches", answer.get().rows().length);
       refuse(handler.answered(piece, answer.get().rows()));
       columns = Optional.of(piece).filter(some -> some.getRowCount() > 0).map(handler::columns);
     } else if (answering.underWay() < underWay) {
       refuse(handler.ended());
     }
+  }
+
+  // CHANGE: edit this for a new metric
+  /** Counts the answer taken, and the rows given out before; updates the metrics now and then. */
+  private void countAnswer() {
+    answer.ifPresent(taken -> counts.add("outputBatches", taken.rows().length));
     countGiven();
     counts.updateAtTimes();
   }
@@ -494,20 +487,24 @@ public final class AnsweredBatches implements AutoCloseable {
 
       @Override
       ColumnarBatch find() {
-        boolean isDone = !results.hasNext() && ofRows.filter(RowColumns::hasFailed).isEmpty();
-        if (closed || isDone) {
+        if (closed || isDone()) {
           piece = AnsweredBatches.this.next().orElse(null);
         }
         if (piece == null) {
           return null;
         }
         reader = Optional.of(Thread.currentThread());
-        ColumnarBatch found = handler.onlyRows().map(this::ofRows).orElse(piece);
+        ColumnarBatch found = handler.onlyRows().map(this::nextRows).orElse(piece);
         given += found.numRows();
         return found;
       }
 
-      private ColumnarBatch ofRows(StructType types) {
+      /** Returns whether all rows of the piece, and the error of one, were given out. */
+      private boolean isDone() {
+        return !results.hasNext() && ofRows.filter(RowColumns::hasFailed).isEmpty();
+      }
+
+      private ColumnarBatch nextRows(StructType types) {
         if (ofRows.isEmpty()) {
           ofRows = Optional.of(new RowColumns(SparkTypes.of(settings).schema(types), allocator));
         }

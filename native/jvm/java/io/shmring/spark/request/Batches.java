@@ -158,27 +158,27 @@ final class Batches implements AutoCloseable {
    */
   Vectors next(int most) {
     if (written.isEmpty()) {
-      if (input instanceof GroupInput grouped) {
-        writeGroups(grouped);
-      } else {
-        write(most);
-      }
+      fill(most);
     }
     Vectors vectors = written.remove();
     vectors.finish();
-    memoryIsShort = !holdsAll();
-    boolean isAlone = pools.stream().mapToInt(VectorPool::size).sum() == 1 + ahead.size();
-    if (mayKeepRows() && (isCutShort(vectors) || memoryIsShort && isAlone)) {
+    if (mustKeepRows(vectors)) {
       keepRows(vectors);
       return next(most);
-    }
-    if (memoryIsShort && call.needsMemory() && (isAlone || !task.signature.rowsMayWait())) {
-      throw memory.refused();
     }
     // CHANGE: edit this for a new metric
     task.counts.add("numInputRows", vectors.inputRows());
     task.counts.add("batches", vectors.batches());
     return vectors;
+  }
+
+  /** Fills vectors with rows for one request; for both sides of a cogroup, with two requests. */
+  private void fill(int most) {
+    if (input instanceof GroupInput grouped) {
+      writeGroups(grouped);
+    } else {
+      write(most);
+    }
   }
 
   /**
@@ -188,10 +188,9 @@ final class Batches implements AutoCloseable {
    *     above 0
    */
   private void write(int most) {
-    boolean isAhead = input instanceof GeneratedInput && !ahead.isEmpty();
-    Vectors vectors = isAhead ? ahead.remove() : sides.get(0).take(mostBytes);
+    Vectors vectors = nextVectors();
     RootWriter writer = vectors.writer();
-    int full = input.endsBatches() ? call.mostRows() : mostRows;
+    int full = fullBatch();
     int joined = alone > 0 ? 1 : most;
     alone = Math.max(0, alone - 1);
     long begun = System.nanoTime();
@@ -201,9 +200,8 @@ final class Batches implements AutoCloseable {
     int rows = 0;
     int more;
     do {
-      more = input.fill(writer, call.cutRows() > 0 ? Math.min(full, call.cutRows() - cut) : full);
+      more = append(writer, full);
       moreBytes = writer.bytes() - bytes;
-      cut = call.cutRows() > 0 ? (cut + more) % call.cutRows() : 0;
       rows += more;
       bytes += moreBytes;
       batches += more > 0 ? 1 : 0; // no batch if the vectors were full, and fill() wrote no row
@@ -215,6 +213,25 @@ final class Batches implements AutoCloseable {
     input.cut();
     vectors.filled(rows, batches);
     written.add(vectors);
+  }
+
+  /** Returns vectors that generated code has begun to fill, or empty ones. */
+  private Vectors nextVectors() {
+    boolean isAhead = input instanceof GeneratedInput && !ahead.isEmpty();
+    return isAhead ? ahead.remove() : sides.get(0).take(mostBytes);
+  }
+
+  /** Returns the number of rows of a full batch of the function. */
+  private int fullBatch() {
+    return input.endsBatches() ? call.mostRows() : mostRows;
+  }
+
+  /** Writes rows of one batch, which may end before it is full. Returns their number. */
+  private int append(RootWriter writer, int full) {
+    int interval = call.cutRows();
+    int rows = input.fill(writer, interval > 0 ? Math.min(full, interval - cut) : full);
+    cut = interval > 0 ? (cut + rows) % interval : 0;
+    return rows;
   }
 
   private boolean goesOn() {
@@ -242,6 +259,23 @@ final class Batches implements AutoCloseable {
         written.add(vectors);
       }
     }
+  }
+
+  /**
+   * Asks Spark for the vectors' memory. Returns whether the vectors take too much memory, so that
+   * rows have to wait in Spark's queue from now on. Throws if rows cannot wait, and the function
+   * needs all its vectors in memory.
+   */
+  private boolean mustKeepRows(Vectors filled) {
+    memoryIsShort = !holdsAll();
+    boolean isAlone = pools.stream().mapToInt(VectorPool::size).sum() == 1 + ahead.size();
+    if (mayKeepRows() && (isCutShort(filled) || memoryIsShort && isAlone)) {
+      return true;
+    }
+    if (memoryIsShort && call.needsMemory() && (isAlone || !task.signature.rowsMayWait())) {
+      throw memory.refused();
+    }
+    return false;
   }
 
   /**

@@ -97,7 +97,7 @@ public record CollectTask<T>(
      */
     static Source<ColumnarBatch> ofColumns(List<SQLMetric> batches, List<SQLMetric> rows) {
       return (child, columns) ->
-          Input.ofColumns(
+          new ColumnInput(
               CollectionConverters.asJava(
                   child.map(
                       batch -> {

@@ -24,7 +24,7 @@ public abstract class Input {
    * iterator gives rows.
    */
   public static Input ofStage(List<Iterator<InternalRow>> children, AnswerHandler handler) {
-    return ofStage(children.get(0), () -> handler.keepRows().orElseGet(() -> (OfRows) handler));
+    return ofStage(children.get(0), () -> sent(handler));
   }
 
   /**
@@ -46,28 +46,29 @@ public abstract class Input {
 
   /** Returns an input that takes the child's rows one by one. */
   public static Input ofRows(List<Iterator<InternalRow>> children, AnswerHandler handler) {
-    return new RowInput(children.get(0), (OfRows) handler);
+    return new RowInput(children.get(0), sent(handler));
+  }
+
+  /** Returns the projection to the rows that are sent. */
+  private static OfRows sent(AnswerHandler handler) {
+    return handler.keepRows().orElseGet(() -> (OfRows) handler);
   }
 
   /** Returns an input that copies columns, into batches of other sizes than the child's batches. */
   public static Input ofColumns(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
-    return ofColumns(children.get(0));
+    return new ColumnInput(children.get(0));
   }
 
   /** Returns an input that copies columns, and sends each batch of the child as one batch. */
   public static Input ofBatches(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
-    return new SourceBatches(children.get(0), batch -> ofColumns(List.of(batch).iterator()));
+    return new SourceBatches(children.get(0), batch -> new ColumnInput(List.of(batch).iterator()));
   }
 
   /** Returns an input that copies row by row, and sends each batch of the child as one batch. */
   public static Input ofBatchRows(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
+    OfRows sent = sent(handler);
     return new SourceBatches(
-        children.get(0), batch -> new RowInput(batch.rowIterator(), (OfRows) handler));
-  }
-
-  /** Returns an input that copies columns, into batches of other sizes than the given ones. */
-  static Input ofColumns(Iterator<ColumnarBatch> batches) {
-    return new ColumnInput(batches);
+        children.get(0), batch -> new RowInput(batch.rowIterator(), sent));
   }
 
   abstract boolean hasNext();

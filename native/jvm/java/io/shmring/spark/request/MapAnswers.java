@@ -3,7 +3,6 @@ package io.shmring.spark.request;
 import io.shmring.spark.columns.ColumnRows;
 import io.shmring.spark.columns.FlatColumn;
 import io.shmring.spark.request.ResultSchema.ColumnMapping;
-import io.shmring.spark.request.ResultSchema.NullCheck;
 import io.shmring.spark.request.Signature.OfRows;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -15,6 +14,7 @@ import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.TaskContext;
 import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -43,7 +43,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
   private final List<String> names;
   private final ColumnRows rows;
   private final OfRows send;
-  final NullCheck nulls;
+  final Function<List<FieldVector>, Optional<String>> nulls;
   private int[] places = {}; // places of the output's columns in the current answers
 
   /**
@@ -62,7 +62,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
     this.output = output;
     this.rows = new ColumnRows(output);
     this.send = send;
-    this.nulls = new NullCheck(output);
+    this.nulls = ResultSchema.nullCheck(output);
   }
 
   @Override
@@ -111,7 +111,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
               method, ResultSchema.inWords(output)));
     }
     List<FieldVector> chosen = Arrays.stream(places).mapToObj(piece::getVector).toList();
-    return nulls.objection(chosen);
+    return nulls.apply(chosen);
   }
 
   @Override
@@ -176,7 +176,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
 
     @Override
     public Optional<String> answered(VectorSchemaRoot piece, int[] batches) {
-      isDeclared = isTyped && nulls.objection(piece.getFieldVectors()).isEmpty();
+      isDeclared = isTyped && nulls.apply(piece.getFieldVectors()).isEmpty();
       return Optional.empty();
     }
 
@@ -237,14 +237,14 @@ public class MapAnswers implements AnswerHandler, OfRows {
         Seq<Attribute> input,
         Seq<Attribute> kept,
         Seq<Attribute> results,
-        int partition) {
+        TaskContext context) {
       super(
           GroupedSide.types(CollectionConverters.asJava(results)),
-          UdfAnswers.projection(arguments, input, partition)::apply,
+          UdfAnswers.projection(arguments, input, context)::apply,
           Optional.empty());
       List<Attribute> output = new ArrayList<>(CollectionConverters.asJava(kept));
       this.kept = projection(output, input);
-      this.rows = UdfAnswers.waiting(output.size());
+      this.rows = WaitingRows.queue(context, output.size());
       output.addAll(CollectionConverters.asJava(results));
       this.output = projection(output, CollectionConverters.asScala(output).toList());
     }

@@ -4,6 +4,7 @@ import io.shmring.spark.columns.SparkTypes;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.function.Function;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.apache.arrow.vector.FieldVector;
@@ -220,63 +221,60 @@ public final class ResultSchema {
   }
 
   /**
-   * Finds nulls in an answer where Spark's function was declared to give none. Spark does not look
-   * for nulls there: it would read the undefined bytes in a null's place.
+   * Returns a check that finds nulls in an answer where Spark's function was declared to give none.
+   * Spark does not look for nulls there: it would read the undefined bytes in a null's place. The
+   * check takes the answer's columns, and returns why Spark cannot take them, worded to follow "...
+   * answered", or empty.
    */
-  static final class NullCheck {
-    private final StructField[] declared;
-    private final List<Field> fields; // Arrow fields of the declared columns
+  static Function<List<FieldVector>, Optional<String>> nullCheck(StructType declared) {
+    List<Field> fields = new SparkTypes("UTC", false).schema(declared).getFields();
+    return columns ->
+        IntStream.range(0, fields.size())
+            .filter(i -> mayHaveForbiddenNull(columns.get(i), fields.get(i)))
+            .filter(i -> hasForbiddenNull(columns.get(i), fields.get(i)))
+            .mapToObj(i -> String.format("with a null in %s", inWords(declared.apply(i))))
+            .findFirst();
+  }
 
-    NullCheck(StructType declared) {
-      this.declared = declared.fields();
-      this.fields = new SparkTypes("UTC", false).schema(declared).getFields();
-    }
+  private static String inWords(StructField field) {
+    return field.nullable()
+        ? String.format("a part of %s that was declared without nulls", field.name())
+        : String.format("%s, which was declared without nulls", field.name());
+  }
 
-    /** Returns why Spark cannot take these columns, worded to follow "... answered", or empty. */
-    Optional<String> objection(List<FieldVector> columns) {
-      return IntStream.range(0, declared.length)
-          .filter(i -> mayLack(columns.get(i), fields.get(i)))
-          .filter(i -> lacks(columns.get(i), fields.get(i), 0, columns.get(i).getValueCount()))
-          .mapToObj(i -> String.format("with a null in %s", inWords(declared[i])))
-          .findFirst();
+  /**
+   * Returns false if the null counts alone rule out a forbidden null. If true, hasForbiddenNull()
+   * has to look at each row, because a counted null may lie inside a null value, where nulls are
+   * allowed.
+   */
+  private static boolean mayHaveForbiddenNull(FieldVector vector, Field declared) {
+    if (!declared.isNullable() && vector.getNullCount() > 0) {
+      return true;
     }
+    List<Field> parts = declared.getChildren();
+    // A vector of Arrow's Null type has no children, even if a struct or list was declared.
+    List<FieldVector> children = vector.getChildrenFromFields();
+    return IntStream.range(0, Math.min(parts.size(), children.size()))
+        .anyMatch(i -> mayHaveForbiddenNull(children.get(i), parts.get(i)));
+  }
 
-    private static String inWords(StructField field) {
-      return field.nullable()
-          ? String.format("a part of %s that was declared without nulls", field.name())
-          : String.format("%s, which was declared without nulls", field.name());
-    }
+  private static boolean hasForbiddenNull(FieldVector vector, Field declared) {
+    return hasForbiddenNull(vector, declared, 0, vector.getValueCount());
+  }
 
-    /**
-     * Returns false if the null counts alone rule out a forbidden null. If true, lacks() has to
-     * look at each row, because a counted null may lie inside a null value, where nulls are
-     * allowed.
-     */
-    private static boolean mayLack(FieldVector vector, Field declared) {
-      if (!declared.isNullable() && vector.getNullCount() > 0) {
-        return true;
-      }
-      List<Field> parts = declared.getChildren();
-      // A vector of Arrow's Null type has no children, even if a struct or list was declared.
-      List<FieldVector> children = vector.getChildrenFromFields();
-      return IntStream.range(0, Math.min(parts.size(), children.size()))
-          .anyMatch(i -> mayLack(children.get(i), parts.get(i)));
-    }
+  private static boolean hasForbiddenNull(FieldVector vector, Field declared, int from, int to) {
+    return IntStream.range(from, to).anyMatch(row -> hasForbiddenNull(vector, declared, row));
+  }
 
-    private static boolean lacks(FieldVector vector, Field declared, int from, int to) {
-      return IntStream.range(from, to).anyMatch(row -> lacks(vector, declared, row));
+  private static boolean hasForbiddenNull(FieldVector vector, Field declared, int row) {
+    if (vector.isNull(row)) {
+      return !declared.isNullable();
     }
-
-    private static boolean lacks(FieldVector vector, Field declared, int row) {
-      if (vector.isNull(row)) {
-        return !declared.isNullable();
-      }
-      List<Field> parts = declared.getChildren();
-      List<FieldVector> children = vector.getChildrenFromFields();
-      int from = vector instanceof ListVector list ? list.getElementStartIndex(row) : row;
-      int to = vector instanceof ListVector list ? list.getElementEndIndex(row) : row + 1;
-      return IntStream.range(0, parts.size())
-          .anyMatch(i -> lacks(children.get(i), parts.get(i), from, to));
-    }
+    List<Field> parts = declared.getChildren();
+    List<FieldVector> children = vector.getChildrenFromFields();
+    int from = vector instanceof ListVector list ? list.getElementStartIndex(row) : row;
+    int to = vector instanceof ListVector list ? list.getElementEndIndex(row) : row + 1;
+    return IntStream.range(0, parts.size())
+        .anyMatch(i -> hasForbiddenNull(children.get(i), parts.get(i), from, to));
   }
 }

@@ -5,6 +5,7 @@ import java.io.Serializable;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.IntStream;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -54,7 +55,7 @@ public record Signature(
   /** Makes the handler of one task's answers. */
   @FunctionalInterface
   public interface Answers extends Serializable {
-    AnswerHandler begin(int partition);
+    AnswerHandler begin(TaskContext context);
   }
 
   /**

@@ -19,11 +19,11 @@ final class TaskCounts {
 
   private static final class Sum {
     private long more = NOTHING; // counted since the last update of the metrics
+    private long largest; // largest number that was added
   }
 
   private final FunctionTask.Metrics metrics;
   private final Map<String, Sum> sums = new HashMap<>();
-  private long largest; // bytes of the largest request
   private int updates;
   private long updated; // time of the last update
 
@@ -35,10 +35,7 @@ final class TaskCounts {
   void add(String name, long more) {
     Sum sum = sums.get(name);
     sum.more = Math.max(0, sum.more) + more;
-  }
-
-  void sent(long bytes) {
-    largest = Math.max(largest, bytes);
+    sum.largest = Math.max(sum.largest, more);
   }
 
   /** Updates the metrics for each of the first batches, and later at intervals. */
@@ -63,6 +60,7 @@ final class TaskCounts {
       updates++;
       updated = System.nanoTime();
     }
+    long largest = sums.get("requestBytes").largest; // clients add the bytes of each request
     if (largest > 0) {
       metrics.sent(largest);
     }

@@ -1,10 +1,16 @@
 package io.shmring.spark.request;
 
-import io.shmring.spark.request.ResultSchema.NullCheck;
+import io.shmring.spark.columns.ColumnRows;
+import io.shmring.spark.columns.FlatColumn;
 import io.shmring.spark.request.Signature.OfRows;
 import java.util.ArrayDeque;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Optional;
 import java.util.function.Function;
+import java.util.function.Supplier;
+import java.util.stream.Stream;
+import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.TaskContext;
@@ -13,101 +19,106 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.sql.catalyst.expressions.codegen.GenerateUnsafeRowJoiner;
-import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowJoiner;
-import org.apache.spark.sql.execution.python.HybridRowQueue;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import org.apache.spark.util.TaskCompletionListener;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Joins results of UDFs with the waiting input rows; each row has one result. */
-public abstract class UdfAnswers implements AnswerHandler {
+/**
+ * Joins results of UDFs with their input: each request has one result for each of its rows. Input
+ * columns stay in the vectors that the arguments are sent from, until the results come. Once the
+ * vectors would take too much memory, input rows wait in Spark's queue instead.
+ */
+public final class UdfAnswers implements AnswerHandler {
+  private final StructType types; // types of the input's columns with the results beside them
+  private final int columns; // number of the input's columns
   private final StructType results;
-  private final NullCheck nulls;
-  private final boolean lags;
   private final boolean isOfSidecar;
-  // Vectors of unanswered requests, oldest first. Always empty if `lags` is set, because the
-  // results of a request's rows may then come with the answer to a later request.
-  private final ArrayDeque<Vectors> due = new ArrayDeque<>();
+  private final Function<List<FieldVector>, Optional<String>> nulls;
+  private final ColumnRows ofColumns;
+  private final Supplier<WaitingRows.OfUdfs> queue;
+  // Handler of the requests whose input rows wait in Spark's queue; set once rows wait.
+  private Optional<AnswerHandler> waiting = Optional.empty();
+  private final ArrayDeque<Vectors> due = new ArrayDeque<>(); // unanswered requests, oldest first
+  private int dueColumns; // number of requests in `due`, the oldest ones, whose columns stay
   private int answered; // number of answered rows of the oldest request
   private boolean hasForbiddenNulls; // whether the last piece has nulls where its type has none
 
   /**
+   * @param context the task, which ends the queue of waiting rows
+   * @param rows types of the child's columns
+   * @param arguments the UDFs' arguments, computed from the input's attributes
+   * @param results types of the UDFs' results
    * @param isOfSidecar whether a sidecar answers. Its results are checked here for nulls where the
    *     type allows none; results of Python workers are checked by Spark
-   * @param lags whether the results of a request's rows may come only with the answers to later
-   *     requests. The results still come in the order of the rows; the worker checks their number
    */
-  UdfAnswers(StructType results, boolean isOfSidecar, boolean lags) {
+  public UdfAnswers(
+      TaskContext context,
+      StructType rows,
+      Seq<Expression> arguments,
+      Seq<Attribute> input,
+      StructType results,
+      boolean isOfSidecar) {
+    this.types =
+        new StructType(
+            Stream.of(rows.fields(), results.fields())
+                .flatMap(Arrays::stream)
+                .toArray(StructField[]::new));
+    this.columns = rows.size();
     this.results = results;
-    this.nulls = new NullCheck(results);
-    this.lags = lags;
     this.isOfSidecar = isOfSidecar;
+    this.nulls = ResultSchema.nullCheck(results);
+    this.ofColumns = new ColumnRows(types);
+    this.queue =
+        () -> new WaitingRows.OfUdfs(context, rows, arguments, input, results);
   }
 
-  /**
-   * Returns the sent rows that the last piece answers, with their arguments. They are valid until
-   * the next call, or until the request's vectors are given back.
-   *
-   * @param count number of rows in the last piece
-   */
-  final VectorSchemaRoot sentOf(int count) {
-    return due.element().part(answered - count, count);
-  }
-
-  /**
-   * Returns true if a request was sent and its answer has not ended. Always false if `lags` is set,
-   * because requests are not recorded then.
-   */
-  final boolean isUnderWay() {
-    return !due.isEmpty();
+  @Override
+  public Optional<OfRows> keepRows() {
+    WaitingRows.OfUdfs rows = queue.get();
+    waiting = Optional.of(rows);
+    return Optional.of(rows);
   }
 
   @Override
   public void sent(Vectors vectors) {
-    if (!lags) {
-      due.add(vectors);
-    }
+    due.add(vectors);
+    dueColumns += waiting.isEmpty() ? 1 : 0;
   }
 
   @Override
-  public final Optional<String> objection(Schema got) {
+  public Optional<String> objection(Schema got) {
     if (!isOfSidecar) {
       ResultSchema.requireReadable(got);
     }
+    return difference(got, results);
+  }
+
+  /** Returns why Spark cannot take these columns as results of UDFs; empty if it can. */
+  static Optional<String> difference(Schema got, StructType results) {
     return ResultSchema.difference(got, results)
         .map(why -> "with other columns than its UDFs were declared with: " + why);
   }
 
   @Override
   public Optional<String> answered(VectorSchemaRoot piece, int[] batches) {
-    if (lags) {
-      return Optional.empty();
-    }
     answered += piece.getRowCount();
     if (answered > due.element().rows()) {
       return Optional.of(miscount());
     }
-    Optional<String> objection = nulls.objection(piece.getFieldVectors());
+    Optional<String> objection = nulls.apply(piece.getFieldVectors());
     hasForbiddenNulls = objection.isPresent();
     return isOfSidecar ? objection : Optional.empty();
   }
 
-  final boolean hasForbiddenNulls() {
-    return hasForbiddenNulls;
-  }
-
   @Override
   public Optional<String> ended() {
-    if (lags) {
-      return Optional.empty();
-    }
     if (answered != due.element().rows()) {
       return Optional.of(miscount());
     }
     due.remove();
+    dueColumns = Math.max(0, dueColumns - 1);
     answered = 0;
     return Optional.empty();
   }
@@ -118,73 +129,41 @@ public abstract class UdfAnswers implements AnswerHandler {
         due.element().rows(), answered);
   }
 
-  /** Joins results with rows, or keys, which wait in a queue. */
-  public static class OfWaiting extends UdfAnswers {
-    private final UnsafeProjection results;
-    private final HybridRowQueue waiting;
-    private final UnsafeRowJoiner joiner;
-
-    /**
-     * Makes the handler of aggregates, which have one result for each group's key, or for each row
-     * of a window.
-     */
-    public OfWaiting(StructType rows, StructType results) {
-      this(rows, results, false, true);
-    }
-
-    private OfWaiting(StructType rows, StructType results, boolean isOfSidecar, boolean lags) {
-      super(results, isOfSidecar, lags);
-      this.results = UnsafeProjection.create(results);
-      this.waiting = waiting(rows.size());
-      this.joiner = GenerateUnsafeRowJoiner.create(rows, results);
-    }
-
-    /** Adds a row to the queue, and returns the same row. */
-    public final InternalRow add(InternalRow row) {
-      waiting.add((UnsafeRow) row);
-      return row;
-    }
-
-    @Override
-    public final Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {
-      return row -> joiner.join(waiting.remove(), results.apply(row));
-    }
+  /**
+   * Returns whether the input rows of the oldest request wait in Spark's queue: its columns do not
+   * stay in vectors. If no request is under way, the next request decides.
+   */
+  private boolean rowsWait() {
+    return waiting.isPresent() && dueColumns == 0;
   }
 
-  /** Joins results with input rows in a queue; arguments are computed from the rows. */
-  public static final class OverRows extends OfWaiting implements OfRows {
-    private final OfRows unsafe;
-    private final UnsafeProjection arguments;
-    private int kept;
-
-    /**
-     * @param arguments the UDFs' arguments, computed from the input's attributes
-     */
-    public OverRows(
-        StructType rows,
-        Seq<Expression> arguments,
-        Seq<Attribute> input,
-        StructType results,
-        boolean isOfSidecar,
-        boolean lags,
-        int partition) {
-      super(rows, results, isOfSidecar, lags);
-      this.unsafe = OfRows.unsafe(rows);
-      this.arguments = projection(arguments, input, partition);
+  /**
+   * Returns the child's columns with the results beside them. The vectors that were sent may have
+   * computed arguments behind the child's columns; these arguments are left out.
+   */
+  @Override
+  public ColumnarBatch columns(VectorSchemaRoot piece) {
+    if (rowsWait()) {
+      return waiting.get().columns(piece);
     }
+    int count = piece.getRowCount();
+    return FlatColumn.batch(due.element().part(answered - count, count), columns, piece);
+  }
 
-    @Override
-    public UnsafeRow send(InternalRow row) {
-      UnsafeRow ready = unsafe.send(row);
-      add(ready);
-      kept = ready.getSizeInBytes();
-      return arguments.apply(ready);
-    }
+  /**
+   * Returns the types of the rows if the piece's input rows wait in the queue, or if the piece has
+   * nulls where its type allows none. The task then makes rows of the piece, as Spark makes rows of
+   * every piece, and so raises Spark's error at a forbidden null even if no operator above needs
+   * the value.
+   */
+  @Override
+  public Optional<StructType> onlyRows() {
+    return rowsWait() || hasForbiddenNulls ? Optional.of(types) : Optional.empty();
+  }
 
-    @Override
-    public int kept() {
-      return kept;
-    }
+  @Override
+  public Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {
+    return rowsWait() ? waiting.get().rows(piece) : ofColumns.of(piece);
   }
 
   /** Returns the types of columns, named by their places because two columns may have one name. */
@@ -196,22 +175,11 @@ public abstract class UdfAnswers implements AnswerHandler {
     return types;
   }
 
-  /** Returns a partition's projection from input rows to arguments. */
+  /** Returns a task's projection from input rows to arguments. */
   static UnsafeProjection projection(
-      Seq<Expression> arguments, Seq<Attribute> input, int partition) {
+      Seq<Expression> arguments, Seq<Attribute> input, TaskContext context) {
     UnsafeProjection projection = UnsafeProjection.create(arguments, input);
-    projection.initialize(partition);
+    projection.initialize(context.partitionId());
     return projection;
-  }
-
-  /**
-   * Returns a queue for rows that wait for answers. If memory is short, the queue keeps rows in a
-   * file. The queue is closed at the end of the task.
-   */
-  static HybridRowQueue waiting(int columns) {
-    TaskContext context = TaskContext.get();
-    HybridRowQueue rows = HybridRowQueue.apply(context.taskMemoryManager(), columns);
-    context.addTaskCompletionListener((TaskCompletionListener) ended -> rows.close());
-    return rows;
   }
 }
