@@ -83,9 +83,9 @@ def agree(ring: shmring.Ring) -> list[Row]:
                 value = reader.seat(i, word)
                 assert (None if value == NONE else value) == seat[key]
             for field in (name for name in SEAT if name.startswith("counters.")):
-                # CHANGE: edit this for a new counter that each participant has
-                value = bytes(40) if field == "counters.reserved" else seat[field.partition(".")[2]]
-                assert reader.seat(i, field) == value
+                value = reader.seat(i, field)
+                key = field.partition(".")[2]
+                assert value == (bytes(len(value)) if key == "reserved" else seat[key])
     return rows
 
 
@@ -99,8 +99,10 @@ def test_tables_of_the_page_are_what_the_core_uses(tmp_path):
                 f'sizeof(((struct {name} *)0)->{field}) == {nbytes}, "{name}.{field}");'
             )
     enums = re.findall(r"^\| (\d+) \| `((?:OPT|KIND|FLAG)_\w+)` \|", PAGE, re.MULTILINE)
-    # CHANGE: edit this for a new option of a ring
-    assert len(enums) == 7 + 5 + 2
+    core = (ROOT / "native/core/src/layout.h").read_text()
+    assert set(enums) == {
+        (value, name) for name, value in re.findall(r"\b((?:OPT|KIND|FLAG)_\w+) = (\d+)", core)
+    }
     lines += [f'static_assert({name} == {value}, "{name}");' for value, name in enums]
     for number, names in {
         0: ["SEAT_FREE", "BRANCH_FREE", "ROLE_ATTACHED"],
@@ -122,6 +124,13 @@ def test_tables_of_the_page_are_what_the_core_uses(tmp_path):
         SLOT_BYTES: ["SLOT_BYTES"],
     }.items():
         lines += [f'static_assert({c} == {number}, "{c}");' for c in names]
+    (version,) = re.findall(r"every byte of a ring, layout (\d+)\.(\d+)", PAGE)
+    assert re.findall(r"\| `(?:major|minor)` \| (\d+)", PAGE) == [*version]
+    (used,) = re.findall(r"the first (\d+) of them used", PAGE)
+    lines += [
+        f'static_assert(LAYOUT_MAJOR == {version[0]} && LAYOUT_MINOR == {version[1]}, "version");',
+        f'static_assert(offsetof(struct header, reserved) == {used}, "bytes in use");',
+    ]
     source = tmp_path / "layout.c"
     source.write_text("\n".join(lines) + "\n")
     include = ROOT / "native" / "core" / "src"

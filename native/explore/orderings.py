@@ -38,10 +38,14 @@ OPEN = "**open**"
 HEADING = "| function | ordering | case that notices, or reason to keep it |"
 
 # CHANGE: edit this for a new memory ordering
-ACCESS = re.compile(
-    r"\b(load_acquire|store_release|cas_release|cas(?:32)?_seq_cst|fetch_(?:or|and|add)_seq_cst"
-    r"|(?:light|heavy)_barrier|fence_(?:acquire|release|seq_cst))\("
+# Names in atomics.h that order accesses: all but those of relaxed accesses.
+NAMES = set(
+    re.findall(
+        r"\b(\w+_(?:acquire|release|acq_rel|seq_cst|barrier))\(",
+        (CORE / "src/atomics.h").read_text(),
+    )
 )
+ACCESS = re.compile(rf"\b({'|'.join(sorted(NAMES))})\(")
 FUNCTION = re.compile(r"^(?!#)\w[^;\n]*?\b(?!__attribute__)(\w+)\((?!\()", re.MULTILINE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +23,8 @@ from programs import ended
 import shmring
 from shmring._shmring import KIND_END
 from shmring.cli import app
-from shmring.durable import replay
+from shmring.cli.journal import run
+from shmring.durable import Journal, Retention, replay
 from shmring.durable.base.files import Disk
 from shmring.durable.journal.log import ENTRY, JournalLog
 
@@ -30,6 +33,15 @@ COMMAND = [sys.executable, "-m", "shmring", "journal"]
 
 def call(*arguments: object) -> subprocess.CompletedProcess[str]:
     return ended(*COMMAND, *arguments, timeout=600)
+
+
+def test_method_and_command_take_each_option_of_a_journal() -> None:
+    taken = inspect.signature(Journal).parameters.keys() - {"ring", "path", "disk"}
+    method = inspect.signature(shmring.Ring.journal).parameters.keys() - {"self", "path"}
+    assert method == taken
+    rules = {rule.name for rule in fields(Retention)}
+    command = {str(option.name) for option in run.params} - {"ring", "directory", "json"}
+    assert command == (taken - {"retention"}) | rules
 
 
 @contextmanager

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +28,9 @@ from shmring.sidecars.options import (
     setting_of,
 )
 from shmring.spark import arrow_udf, configure, through
+from shmring.spark.functions import Through
 
+CALL = Path(__file__).parents[2] / "native/jvm/java/io/shmring/spark/request/Call.java"
 NAN = float("nan")
 # Values that cannot be a number of things, a time, a ring's size or a name.
 COUNTS = [0, -1, "3", True, 2**64, 1.5, NAN]
@@ -117,6 +122,13 @@ def test_numbers_of_numpy_are_numbers() -> None:
         'shmring.through{"name": "s", "in_flight": 2, "timeout": 1.0, "connect_timeout": 10.0, '
         '"reply_slots": 4096}'
     )
+
+
+def test_each_client_takes_the_same_options() -> None:
+    options = [option.name for option in fields(Through)]
+    for client in (through, SidecarClient):
+        assert list(inspect.signature(client).parameters) == options
+    assert re.findall(r'option\(call, "(\w+)"', CALL.read_text()) == options
 
 
 # --- the one list of a sidecar's options ----------------------------------------------------------

@@ -250,7 +250,9 @@ abstract class FlatCells implements RootWriter.Cells {
         case INT, DATEDAY -> Platform.putInt(null, values + 4L * at, from.getInt(place));
         case FLOAT4 -> Platform.putFloat(null, values + 4L * at, from.getFloat(place));
         case FLOAT8 -> Platform.putDouble(null, values + 8L * at, from.getDouble(place));
-        default -> Platform.putLong(null, values + 8L * at, from.getLong(place));
+        case BIGINT, TIMESTAMPMICRO, TIMESTAMPMICROTZ ->
+            Platform.putLong(null, values + 8L * at, from.getLong(place));
+        default -> throw new AssertionError(type);
       }
     }
 
@@ -332,7 +334,9 @@ abstract class FlatCells implements RootWriter.Cells {
         case INT, DATEDAY -> new Run(source.getInts(from, count), Platform.INT_ARRAY_OFFSET);
         case FLOAT4 -> new Run(source.getFloats(from, count), Platform.FLOAT_ARRAY_OFFSET);
         case FLOAT8 -> new Run(source.getDoubles(from, count), Platform.DOUBLE_ARRAY_OFFSET);
-        default -> new Run(source.getLongs(from, count), Platform.LONG_ARRAY_OFFSET);
+        case BIGINT, TIMESTAMPMICRO, TIMESTAMPMICROTZ ->
+            new Run(source.getLongs(from, count), Platform.LONG_ARRAY_OFFSET);
+        default -> throw new AssertionError(type);
       };
     }
 
@@ -346,7 +350,9 @@ abstract class FlatCells implements RootWriter.Cells {
         case INT, DATEDAY -> Platform.putInt(null, values + 4L * at, source.getInt(place));
         case FLOAT4 -> Platform.putFloat(null, values + 4L * at, source.getFloat(place));
         case FLOAT8 -> Platform.putDouble(null, values + 8L * at, source.getDouble(place));
-        default -> Platform.putLong(null, values + 8L * at, source.getLong(place));
+        case BIGINT, TIMESTAMPMICRO, TIMESTAMPMICROTZ ->
+            Platform.putLong(null, values + 8L * at, source.getLong(place));
+        default -> throw new AssertionError(type);
       }
     }
   }
