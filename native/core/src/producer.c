@@ -366,6 +366,7 @@ static int extend_claim(shmring_producer *p, uint64_t last)
 	return SHMRING_OK;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 static int check_rows(const shmring *r, uint32_t n, const uint32_t *lengths, uint32_t length)
 {
 	for (uint32_t i = 0; i < (lengths ? n : 1); i++)

@@ -379,6 +379,7 @@ int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint3
 }
 
 /* CHANGE: edit this for a new version of the layout */
+/* CHANGE: edit this for a new counter that each participant has */
 /* Makes this process the owner of an orphan's seat, and of its leases. The time of joining changes before the
  * other words and after them, as in seat_turn(). The state changes last: if the process dies before that, the seat
  * is still an orphan's. */

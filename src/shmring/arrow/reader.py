@@ -266,6 +266,7 @@ class ArrowReader(Closing):
 
     def _batches(self, ends: int) -> Iterator[pa.RecordBatch]:
         while True:
+            # CHANGE: edit this for a new error
             try:
                 yield self._read(ends, 0 if self._until == "empty" else self._timeout)
             except EndOfStream:

@@ -87,6 +87,7 @@ class _Parked:
             # Hand the request back at the end of this block, unless pop_all() below cancels the
             # call.
             ends.callback(inbox.abandon)
+            # CHANGE: edit this for a new error
             try:
                 lease: Lease | None = inbox.lease(timeout=_ADOPTION)
             except Empty:

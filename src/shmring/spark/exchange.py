@@ -289,6 +289,7 @@ class Exchange:
     def _lease(self) -> tuple[Lease, int, int, Sequence[int]]:
         """Take the task's next message; drop requests that an earlier task left unread."""
         while True:
+            # CHANGE: edit this for a new error
             try:
                 with Exchange._taking:
                     if self._stream != Exchange._current:

@@ -35,6 +35,7 @@ public final class ArrowConsumer implements AutoCloseable {
   public Optional<VectorSchemaRoot> read(Duration timeout) throws InterruptedException {
     ended = false;
     Optional<Lease> taken;
+    // CHANGE: edit this for a new error
     try {
       taken = consumer.poll(timeout);
     } catch (EndOfStreamException end) {

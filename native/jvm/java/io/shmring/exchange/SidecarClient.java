@@ -298,6 +298,7 @@ public final class SidecarClient implements Client {
     boolean arrived = false;
     while (isAwaited()) {
       Optional<Lease> taken;
+      // CHANGE: edit this for a new error
       try {
         taken = replies.poll(arrived ? Duration.ZERO : timeout);
       } catch (RingException error) {

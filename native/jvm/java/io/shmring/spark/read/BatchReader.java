@@ -128,6 +128,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
       long left =
           options.untilEnd() ? Math.min(SLICE_MILLIS, options.timeoutMillis() - waited) : 0;
       Optional<Lease> lease;
+      // CHANGE: edit this for a new error
       try {
         lease = take(consumer, count, Math.max(left, 0));
       } catch (EndOfStreamException ended) { // another consumer has reached the end marker
