@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -386,6 +387,26 @@ def test_a_full_ring_in_the_middle_of_a_table_says_what_stays_published(ring):
         ring.subscribe("slow", start="earliest")
         with pytest.raises(shmring.Full, match=r"up to message [0-9]+, stays published"):
             writer.write(table, timeout=0)
+
+
+def test_a_batch_that_fails_behind_others_says_what_stays_published(ring):
+    small = pa.record_batch({"x": [b"small"]})
+    large = pa.record_batch({"x": [b"x" * 400_000]})
+
+    def batches():
+        yield small
+        raise KeyError("of the program")
+
+    with ring.arrow_writer(small.schema) as writer:
+        with pytest.raises(shmring.errors.MessageTooLarge) as alone:
+            writer.write(pa.Table.from_batches([large, small]))
+        assert "stays published" not in str(alone.value)
+        with pytest.raises(shmring.errors.MessageTooLarge, match="up to message 0, stays publish"):
+            writer.write(pa.Table.from_batches([small, large]))
+        with pytest.raises(pa.ArrowInvalid, match="of the program") as made:
+            writer.write(pa.RecordBatchReader.from_batches(small.schema, batches()))
+        said = "what was written before, up to message [0-9]+, stays published"
+        assert re.fullmatch(said, made.value.__notes__[0])
 
 
 MANY = 50_000

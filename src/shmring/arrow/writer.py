@@ -10,7 +10,7 @@ import pyarrow as pa
 from shmring.arrow.batches import ArrowData, BatchEncoder, batches_of, fields_of, most_bytes
 from shmring.common.arguments import KIND_ARROW_STREAM
 from shmring.common.closing import Closing
-from shmring.errors import Full, SchemaMismatch
+from shmring.errors import Full, MessageTooLarge, SchemaMismatch
 
 if TYPE_CHECKING:
     from shmring.common.arguments import Wait
@@ -95,7 +95,8 @@ class ArrowWriter(Closing):
         Raises
         ------
         Full : no room in time; batches that were published before stay published
-        MessageTooLarge : one row alone can never fit
+        MessageTooLarge : one row alone can never fit; batches that were published before stay
+            published
         SchemaMismatch : the data's schema is not the writer's
         """
         schema, batches = batches_of(data)
@@ -103,17 +104,19 @@ class ArrowWriter(Closing):
         if cast and not _differ_in_layout_only(schema, self.schema):
             raise self._mismatch(schema, self.schema)
         message_id = -1
-        for given in batches:
-            batch = given.cast(self.schema) if cast else given
-            try:
+        try:
+            for given in batches:
+                batch = given.cast(self.schema) if cast else given
                 for message_id in self._write(batch, timeout):  # noqa: B007
                     pass
-            except Full as error:
-                if message_id < 0:
-                    raise
-                raise Full(
-                    f"{error}; what was written before, up to message {message_id}, stays published"
-                ) from error
+        except Exception as error:
+            if message_id < 0:
+                raise
+            stays = f"what was written before, up to message {message_id}, stays published"
+            if isinstance(error, Full | MessageTooLarge):
+                raise type(error)(f"{error}; {stays}") from error
+            error.add_note(stays)  # an error of the program that makes the batches
+            raise
         return message_id
 
     def _write(self, batch: pa.RecordBatch, timeout: float | None) -> Iterator[int]:
