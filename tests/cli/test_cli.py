@@ -64,6 +64,16 @@ def consumers(name: str) -> list[dict[str, Any]]:
 # --- the pair -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("command", ["produce", "consume", "create"])
+def test_no_ring_is_made_for_a_branch_that_cannot_be(name: str, command: str) -> None:
+    for wrong in ("", "ü" * 24):
+        refused = run(command, name, "--branch", wrong, input=b"lost\n")
+        assert (refused.exit_code, "has 1 to 47 bytes" in refused.output) == (2, True)
+    assert name not in shmring.rings()
+    good("produce", name, "--branch", "ü" * 23 + "x", input=b"kept\n")
+    assert good("consume", name, "--branch", "ü" * 23 + "x", "--until", "empty") == "kept\n"
+
+
 def test_what_is_produced_first_waits_for_its_consumer(name: str) -> None:
     good("produce", name, "--end", input=b"hello\nworld\n")
     assert good("consume", name) == "hello\nworld\n"

@@ -83,6 +83,13 @@ def test_messages_before_one_that_cannot_be_written_come_once(ring: shmring.Ring
         assert [inp.pop(timeout=0) for _ in range(2)][1] == b"behind"
 
 
+def test_names_that_the_encoding_lacks_are_escaped(ring: shmring.Ring) -> None:
+    ring.subscribe("übrig")
+    arguments = [sys.executable, "-m", "shmring", "stat", str(ring.name)]
+    done = ended(*arguments, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=True)
+    assert "\\xfcbrig" in done.stdout
+
+
 def test_rows_are_json_also_with_numbers_and_names_that_json_lacks(ring: shmring.Ring) -> None:
     numbers = pa.array([float("nan"), float("inf"), float("-inf"), 1.5])
     lists = pa.array([[float("nan"), 1.0], [], None, [None]], pa.list_(pa.float64()))

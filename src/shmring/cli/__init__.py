@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from gc import freeze
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -113,6 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Let the collection of garbage at the end of the process pass over the modules, which stay.
         freeze()
     _replace_closed_streams()
+    with suppress(AttributeError):  # a program that calls this may have replaced stdout
+        # Escape characters that the encoding lacks: a branch's name may have any.
+        cast("Any", sys.stdout).reconfigure(errors="backslashreplace")
     take_signals()
     given = None if arguments is None else list(arguments)
     try:

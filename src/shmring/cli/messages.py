@@ -16,7 +16,14 @@ import click
 
 import shmring
 from shmring._shmring import SLOT_BYTES
-from shmring.cli.options import Address, Number, json_option, ring_argument, slots_option
+from shmring.cli.options import (
+    Address,
+    Number,
+    branch_name,
+    json_option,
+    ring_argument,
+    slots_option,
+)
 from shmring.cli.output import Lines, Terminated, complain, emit, noted, wants_json
 from shmring.common.arguments import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
 from shmring.common.extras import need_pyarrow
@@ -36,6 +43,7 @@ _READ = 1 << 16
 @ring_argument
 @click.option(
     "--branch",
+    type=branch_name,
     metavar="NAME",
     help=f'Make this branch first, to hold what comes. ["{DEFAULT_BRANCH}" if there is none yet]',
 )
@@ -128,7 +136,12 @@ def start(value: str) -> str | int:
 @click.command()
 @ring_argument
 @click.option(
-    "--branch", default=DEFAULT_BRANCH, show_default=True, metavar="NAME", help="To join."
+    "--branch",
+    type=branch_name,
+    default=DEFAULT_BRANCH,
+    show_default=True,
+    metavar="NAME",
+    help="To join.",
 )
 @click.option(
     "--start",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +14,7 @@ import click
 import shmring
 from shmring._shmring import SLOT_BYTES
 from shmring.cli.output import complain, set_json
-from shmring.common.arguments import number_of, slots_of
+from shmring.common.arguments import MAX_BRANCH_BYTES, number_of, slots_of
 from shmring.ring import attach_or_make, look_on
 from shmring.ring.names import command_line
 
@@ -41,6 +42,13 @@ def slot_count(value: str | int) -> int:
         return slots_of("slots", binary_count(value))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def branch_name(value: str) -> str:
+    """Parse a new branch's name; refuse what the core refuses before a ring is made for it."""
+    if not 1 <= len(os.fsencode(value)) <= MAX_BRANCH_BYTES:
+        raise click.BadParameter(f"a branch's name has 1 to {MAX_BRANCH_BYTES} bytes")
+    return value
 
 
 class Number(click.FloatRange):

@@ -10,7 +10,14 @@ from typing import Any
 import click
 
 import shmring
-from shmring.cli.options import Address, address_of, json_option, ring_argument, slots_option
+from shmring.cli.options import (
+    Address,
+    address_of,
+    branch_name,
+    json_option,
+    ring_argument,
+    slots_option,
+)
 from shmring.cli.output import clean, complain, emit, say, show_table, size, wants_json
 from shmring.errors import RingExists, ShmringError
 from shmring.ring import look_on
@@ -49,6 +56,7 @@ def octal(value: str | int) -> int:
 @click.option(
     "--branch",
     "branches",
+    type=branch_name,
     multiple=True,
     metavar="NAME",
     help="Make this branch too, so that it holds messages for who comes later. Repeatable.",

@@ -24,6 +24,7 @@ WhenFull = Literal["block", "raise", "drop"]
 
 MOST_IN_FLIGHT = 2**31 - 1  # limit of the option `in_flight`: an int in Java
 LEAST_SLOTS, _MOST_SLOTS = 1024, 2**31  # the core's limits
+MAX_BRANCH_BYTES = 47  # limit of a branch's name in the core
 
 ARROW_KINDS = (KIND_ARROW_BATCH, KIND_ARROW_STREAM)
 DEFAULT_START: Start = "earliest"
