@@ -49,6 +49,30 @@ def test_relative_path_survives_a_change_of_folder(tmp_path, monkeypatch):
         assert ring.path == str(tmp_path / "r")
 
 
+@pytest.mark.parametrize("path", ["r/", "./r//", "r/.", "r/..", ".", "..", "/"])
+def test_path_that_can_only_lead_to_a_folder_is_refused(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    for call in (shmring.create, shmring.attach, shmring.open_or_create, shmring.unlink):
+        with pytest.raises(ValueError, match=r"has to end in the name of the ring's file"):
+            call(path=path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", ["./r", ".//r", "f/../r", "./f/.././r"])
+def test_paths_of_one_file_find_one_ring(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f").mkdir()
+    with shmring.create(path="r", slots=1024) as ring, shmring.attach(path=path) as same:
+        assert ring.info.uuid == same.info.uuid
+
+
+def test_path_leads_where_the_kernel_goes_at_a_symbolic_link(tmp_path):
+    (tmp_path / "far" / "folder").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "folder")
+    with shmring.create(path=tmp_path / "link" / ".." / "r", slots=1024):
+        assert (tmp_path / "far" / "r").exists()
+
+
 def test_ring_at_a_path_without_a_slash_has_no_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with shmring.create(path="r", slots=1024) as ring, shmring.attach(path="r") as same:

@@ -263,6 +263,17 @@ public final class PollCheck extends Checks {
     Ring.openOrCreate(ring.name(), slots / 2).close();
     refused(Status.EXISTS, () -> Ring.openOrCreate(ring.name(), slots));
     check(ring.participants().size() == participants, "the refused handle is closed");
+    refusePathsOfFolders(ring);
+  }
+
+  /** Paths are the kernel's: one that ends in a slash, or in dots, is a folder's. */
+  private static void refusePathsOfFolders(Ring ring) throws Exception {
+    for (String end : List.of("/", "//", "/.", "/..")) {
+      refused(Status.INVALID, () -> Ring.attach(ring.path() + end));
+      refused(Status.INVALID, () -> Ring.openOrCreate(ring.path() + end, 1024));
+    }
+    check(Ring.path("/dev/./shm//" + ring.path().getFileName()).equals(ring.path()), "one path");
+    check(Ring.path("/link/../ring").toString().equals("/link/../ring"), "the kernel follows links");
   }
 
   private static void refuseSecondProducer(Ring ring) throws Exception {

@@ -130,7 +130,8 @@ enum shmring_attach_flags {
 };
 
 /* Bytes of the longest path of a named ring. A named ring is the file /dev/shm/shmring.NAME;
- * all other rings are known by their paths. */
+ * all other rings are known by their paths. A path has to end in the name of a file: all functions return
+ * SHMRING_E_INVALID for "a/", "a/." and "a/..". */
 #define SHMRING_PATH_BYTES 256
 
 /* Writes the path of the ring with this name to `path`. A name has 1 to 200 of the characters

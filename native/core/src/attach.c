@@ -152,8 +152,10 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 {
 	struct stat st;
 	shmring *r = NULL;
-	int status = attach_file(path, label_of(path), flags, open_flags(flags & SHMRING_READ_ONLY), &r);
+	int status;
 
+	RETURN_NOT_OK(check_path(path));
+	status = attach_file(path, label_of(path), flags, open_flags(flags & SHMRING_READ_ONLY), &r);
 	/* `shmring gc` unlinks a ring under the admin lock. If it did so before this handle got the lock, the file
 	 * has no link any more. */
 	if (!status && !r->read_only && fstat(lock_file_number(r->locks), &st) == 0 && st.st_nlink == 0)

@@ -163,6 +163,17 @@ int fail_forked(const char *name) __attribute__((cold));
 int fail_entry(const char *name, uint64_t sequence, uint32_t run, uint32_t length) __attribute__((cold));
 int not_now(int status);
 
+/* A text that is written in parts. A part that does not fit is cut; the text always ends in a null byte. */
+struct text {
+	char *at; /* place of the next part */
+	size_t room; /* bytes from there to the end of the buffer, at least 1 */
+};
+
+void say(struct text *t, const char *format, ...) __attribute__((cold, format(printf, 2, 3)));
+/* Writes a command of `shmring` for a ring, quoted for a shell. The argument may be NULL; if it begins with "-",
+ * "--" stands before it. */
+void say_command(struct text *t, const char *verb, const char *ring, const char *argument) __attribute__((cold));
+
 /* locks.c */
 /* Time that a process waits for the admin byte. Joins, leaves and recovery take microseconds: a process
  * that has the byte for longer is stopped (SIGSTOP, a debugger), not dead. */
@@ -192,6 +203,7 @@ void lock_file_drop(void *page);
 
 /* file.c */
 const char *label_of(const char *path);
+int check_path(const char *path);
 void lay_out(struct header *header);
 uint32_t header_crc(const struct header *header);
 ssize_t header_load(int fd, struct header *header);

@@ -196,7 +196,7 @@ static bool draft_publish(struct draft *d, const char *path)
 
 /* --- contents of a new file ------------------------------------------------------ */
 
-#define CHUNK_BYTES (UINT64_C(64) << 20)
+#define CHUNK_BYTES (UINT64_C(64) << 20) /* bytes that one call reserves at first: a choice */
 
 /* Reserves the file's bytes in small calls: if a signal ends a call, tmpfs gives back all bytes that
  * the call has reserved. The calls after that are smaller, down to one page, so that frequent signals
@@ -337,6 +337,8 @@ static int draft_fill(int fd, const char *name, const void *schema, const struct
 static int fail_exists(const char *path)
 {
 	struct stat found = {.st_mode = S_IFREG};
+	char command[512];
+	struct text t = {command, sizeof command};
 	int reapable;
 
 	(void)lstat(path, &found);
@@ -347,11 +349,13 @@ static int fail_exists(const char *path)
 			    : S_ISDIR(found.st_mode) ? "a directory"
 			    : S_ISLNK(found.st_mode) ? "a symbolic link"
 						     : "a pipe, a socket or a device");
-	if (reapable == 1)
+	if (reapable == 1) {
+		say_command(&t, "gc", path, NULL);
 		return fail(SHMRING_E_EXISTS,
 			    "ring \"%s\" exists already, and all its participants are dead; attach to it, or let "
-			    "`shmring gc %s` remove it",
-			    label_of(path), path);
+			    "`%s` remove it",
+			    label_of(path), command);
+	}
 	return fail(SHMRING_E_EXISTS, "ring \"%s\" exists already; attach to it, or unlink it first",
 		    label_of(path));
 }
@@ -365,6 +369,7 @@ int shmring_create(const char *path, const struct shmring_options *options, shmr
 	shmring *r = NULL;
 	int status;
 
+	RETURN_NOT_OK(check_path(path));
 	if (lstat(path, &st) == 0) /* early check, before memory is reserved; draft_publish() decides */
 		return fail_exists(path);
 	if (options->temporary && !ring)

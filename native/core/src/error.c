@@ -1,4 +1,4 @@
-/* The text of the last error, one text for each thread. */
+/* The text of the last error, one text for each thread; and texts that are written in parts. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -95,4 +95,50 @@ int fail_errno(const char *what, const char *name)
 	}
 	return fail(status, "ring \"%s\": %s: %s", name, what,
 		    errno == ELOOP ? "the path is a symbolic link, which is refused" : strerror(errno));
+}
+
+void say(struct text *t, const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(t->at, t->room, format, args);
+	va_end(args);
+	if (n > 0) {
+		size_t used = (size_t)n < t->room ? (size_t)n : t->room - 1;
+
+		t->at += used;
+		t->room -= used;
+	}
+}
+
+/* Writes a word of a command: in quotes, unless a shell takes each of its characters as it is. */
+static void say_word(struct text *t, const char *word)
+{
+	if (word[0] && !word[strcspn(word, " \t\n\"\\'`$&|;<>()[]{}*?!#~=%^")]) {
+		say(t, " %s", word);
+		return;
+	}
+	say(t, " '");
+	for (; *word; word++) {
+		if (*word == '\'')
+			say(t, "'\\''");
+		else
+			say(t, "%c", *word);
+	}
+	say(t, "'");
+}
+
+void say_command(struct text *t, const char *verb, const char *ring, const char *argument)
+{
+	say(t, "shmring %s", verb);
+	if (ring[0] == '-') /* a path: a name does not begin so */
+		say(t, " --");
+	say_word(t, ring);
+	if (!argument)
+		return;
+	if (ring[0] != '-' && argument[0] == '-')
+		say(t, " --");
+	say_word(t, argument);
 }

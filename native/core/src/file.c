@@ -26,6 +26,17 @@ const char *label_of(const char *path)
 	return slash && strlen(path) >= LABEL_BYTES ? slash + 1 : path;
 }
 
+/* Refuses a path that can only lead to a directory. */
+int check_path(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+
+	if (strcmp(file, "") && strcmp(file, ".") && strcmp(file, ".."))
+		return SHMRING_OK;
+	return fail(SHMRING_E_INVALID,
+		    "\"%s\" cannot be a ring's path: it has to end in the name of the ring's file", path);
+}
+
 int shmring_path_of(const char *name, char *path, size_t size)
 {
 	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
@@ -158,7 +169,8 @@ bool is_others(int fd)
 	return fstat(fd, &st) || st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH);
 }
 
-#define COPY_MOST (UINT64_C(64) << 20) /* maximum bytes of a copy: another user's sparse file may be large */
+#define COPY_MOST                                                                                                 \
+	(UINT64_C(64) << 20) /* maximum bytes of a copy, a choice: another user's sparse file may be large */
 
 /* Copies bytes of the file into a copied ring's memory. Bytes that are not copied read as zeros, and cost no
  * memory. */

@@ -25,7 +25,7 @@ static bool find_branch(const shmring *r, const char *name, uint32_t *id)
 static int fail_no_branch(const shmring *r, const char *name)
 {
 	char names[256] = "none";
-	size_t used = 0;
+	struct text t = {names, sizeof names};
 
 	for (uint32_t i = 0; i < BRANCHES; i++) {
 		char text[sizeof branch_at(r, i)->d.name];
@@ -33,11 +33,11 @@ static int fail_no_branch(const shmring *r, const char *name)
 		if (!is_active(r, i))
 			continue;
 		name_load(text, branch_at(r, i)->d.name, sizeof text);
-		if (used + strlen(text) + sizeof "\"\", , ..." > sizeof names) {
-			snprintf(names + used, sizeof names - used, ", ...");
+		if (t.room < strlen(text) + sizeof "\"\", , ...") {
+			say(&t, ", ...");
 			break;
 		}
-		used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%s\"", used ? ", " : "", text);
+		say(&t, "%s\"%s\"", t.at == names ? "" : ", ", text);
 	}
 	return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch \"%s\"; its branches: %s", r->name, name,
 		    names);

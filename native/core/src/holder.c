@@ -4,7 +4,6 @@
  * The functions only read shared words, which may change meanwhile: each word was right when it was
  * read, but the words may be from different moments. Texts of errors and displays need no more.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -142,27 +141,6 @@ int shmring_find_holder(const shmring *r, struct shmring_holder *h)
 
 /* --- texts --------------------------------------------------------------------- */
 
-struct text {
-	char *at;
-	size_t room;
-};
-
-__attribute__((format(printf, 2, 3))) static void say(struct text *t, const char *format, ...)
-{
-	va_list args;
-	int n;
-
-	va_start(args, format);
-	n = vsnprintf(t->at, t->room, format, args);
-	va_end(args);
-	if (n > 0) {
-		size_t used = (size_t)n < t->room ? (size_t)n : t->room - 1;
-
-		t->at += used;
-		t->room -= used;
-	}
-}
-
 static void say_who(struct text *t, const char *role, const struct shmring_holder *h)
 {
 	say(t, "%s%s%s%s (pid %u%s)", role, h->name[0] ? " \"" : "", h->name, h->name[0] ? "\"" : "", h->pid,
@@ -177,26 +155,14 @@ static void say_age(struct text *t, const struct shmring_holder *h)
 		say(t, ", published %.1f s ago", (double)h->age_ns / 1e9);
 }
 
-/* Writes a name for a command in a shell: in quotes, unless the shell takes each character as it is. */
-static void say_word(struct text *t, const char *name)
+static void say_behind(struct text *t, const struct shmring_holder *h)
 {
-	if (name[0] && !name[strcspn(name, " \t\n\"\\'`$&|;<>()[]{}*?!#~=%^")]) {
-		say(t, " %s", name);
-		return;
-	}
-	say(t, " '");
-	for (; *name; name++) {
-		if (*name == '\'')
-			say(t, "'\\''");
-		else
-			say(t, "%c", *name);
-	}
-	say(t, "'");
+	say(t, ", %llu slot%s behind the producers", (unsigned long long)h->slots, h->slots == 1 ? "" : "s");
 }
 
 static void say_holder(struct text *t, const shmring *r, const struct shmring_holder *h)
 {
-	unsigned long long at = h->sequence, slots = h->slots;
+	unsigned long long at = h->sequence;
 
 	switch (h->kind) {
 	case SHMRING_HELD_BY_CLAIM:
@@ -208,23 +174,24 @@ static void say_holder(struct text *t, const shmring *r, const struct shmring_ho
 		say_who(t, "consumer", h);
 		say(t, " has not released sequence %llu", at);
 		say_age(t, h);
-		say(t, ", %llu slots behind the producers", slots);
+		say_behind(t, h);
 		break;
 	case SHMRING_HELD_BY_CONSUMERS:
 		say(t, "branch \"%s\" has still to take sequence %llu", h->branch_name, at);
 		say_age(t, h);
-		say(t, ", %llu slots behind the producers; of its %u living consumers the first is ", slots,
+		say_behind(t, h);
+		say(t,
+		    h->consumers == 1 ? "; its only living consumer is "
+				      : "; of its %u living consumers the first is ",
 		    h->consumers);
 		say_who(t, "consumer", h);
 		break;
 	case SHMRING_HELD_BY_NO_CONSUMER:
 		say(t, "branch \"%s\" has no consumer and has still to take sequence %llu", h->branch_name, at);
 		say_age(t, h);
-		say(t, ", %llu slots behind the producers: join it, or drop it with `shmring drop-branch", slots);
-		say_word(t, r->name);
-		if (h->branch_name[0] == '-') /* a name, and no option */
-			say(t, " --");
-		say_word(t, h->branch_name);
+		say_behind(t, h);
+		say(t, ": join it, or drop it with `");
+		say_command(t, "drop-branch", r->name, h->branch_name);
 		say(t, "`");
 		break;
 	default:

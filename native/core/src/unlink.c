@@ -121,9 +121,11 @@ static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remo
 int shmring_unlink(const char *path, const uint8_t uuid[16], int (*remove)(const char *path, void *context),
 		   void *context)
 {
-	struct lock_file *file = open_file(path);
+	struct lock_file *file;
 	int status;
 
+	RETURN_NOT_OK(check_path(path));
+	file = open_file(path);
 	if (!file) {
 		if (errno == ENOENT)
 			return fail_not_found(path);
@@ -255,9 +257,11 @@ static int reap_draft(int fd, const char *path, const char *uuid, bool only_look
 static int reap(const char *path, bool only_look)
 {
 	const char *draft = draft_uuid(path);
-	struct lock_file *file = open_file(path);
+	struct lock_file *file;
 	int status;
 
+	RETURN_NOT_OK(check_path(path));
+	file = open_file(path);
 	if (!file) {
 		if (errno == ENOENT)
 			return 0;

@@ -128,6 +128,24 @@ FOLDER_TEST(a_ring_that_is_there_is_opened_if_it_is_large_enough)
 	shmring_close(other);
 }
 
+FOLDER_TEST(a_path_that_can_only_lead_to_a_folder_is_refused)
+{
+	const char *ends[] = {"/", "/.", "/.."};
+	shmring *r = NULL;
+	char path[128];
+
+	for (int i = 0; i < 3; i++) {
+		snprintf(path, sizeof path, "%s%s", at, ends[i]);
+		CHECK_IS(shmring_create(path, &small, &r), SHMRING_E_INVALID);
+		CHECK(strstr(shmring_error_message(), path));
+		CHECK_IS(shmring_open_or_create(path, &small, &r), SHMRING_E_INVALID);
+		CHECK_IS(shmring_attach(path, 0, &r), SHMRING_E_INVALID);
+		CHECK_IS(shmring_unlink(path, NULL, NULL, NULL), SHMRING_E_INVALID);
+		CHECK_IS(shmring_reap(path), SHMRING_E_INVALID);
+	}
+	CHECK_IS(files_in_folder(NULL, 0), 0);
+}
+
 /* How often this process maps the file with this name. */
 static int maps_of(const char *path)
 {

@@ -68,6 +68,24 @@ FOLDER_TEST(reap_unlinks_the_rings_of_the_dead_and_no_others)
 	CHECK_IS(shmring_reap(at), 0);
 }
 
+FOLDER_TEST(advice_to_collect_a_ring_of_the_dead_can_be_typed_into_a_shell)
+{
+	char path[200], command[256];
+	shmring *r;
+	pid_t pid;
+	int status;
+
+	snprintf(path, sizeof path, "%s/it's a ring", folder);
+	snprintf(command, sizeof command, "`shmring gc '%s/it'\\''s a ring'`", folder);
+	shmring_close(make(path, &small));
+	pid = spawn(hold_the_ring, path);
+	NEED(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
+	kill(pid, SIGKILL);
+	CHECK_IS(reap(pid), -SIGKILL);
+	CHECK_IS(shmring_create(path, &small, &r), SHMRING_E_EXISTS);
+	CHECK(strstr(shmring_error_message(), command));
+}
+
 FOLDER_TEST(rubbish_behind_a_header_is_no_ring_of_the_dead)
 {
 	shmring *r, *other;

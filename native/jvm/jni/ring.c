@@ -96,6 +96,17 @@ NATIVE(jlong, create, jbyteArray path, jlong slots, jbyteArray schema, jboolean 
 	return to_handle(ring);
 }
 
+NATIVE(jlong, openOrCreate, jbyteArray path, jlong slots)
+{
+	struct shmring_options options = {.slots = (uint64_t)slots};
+	shmring *ring = NULL;
+	struct text text;
+
+	if (text_load(env, path, &text))
+		(void)answer(env, shmring_open_or_create(text.chars, &options, &ring));
+	return to_handle(ring);
+}
+
 /* Removes the name of this very ring. Returns false if another ring, or no ring, has the name. */
 NATIVE(jboolean, unlink, jlong ring, jbyteArray path)
 {

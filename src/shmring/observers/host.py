@@ -192,7 +192,7 @@ class Observer(Closing):
         named: dict[str, str] = {}  # names by path: a ring may have been named in two ways
         for name in self._names:
             found = [n for n in (name, f"{REQUESTS}{name}") if n in there]
-            if not found and "/" in name and os.path.lexists(name):
+            if not found and "/" in name and _is_there(name):
                 found = [name]
             for each in found:
                 folder, file = os.path.split(path_of(each))
@@ -235,6 +235,13 @@ class Observer(Closing):
             known = self._attached[path] = _Attached(file.st_ino, ring)
         known.ring = ring
         return known
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return os.path.lexists(path_of(path))
+    except ValueError:  # the path can only be a folder's
+        return False
 
 
 def _is_own(path: str) -> bool:

@@ -74,8 +74,15 @@ def locate(name: object, path: Path | None) -> tuple[str, str]:
         raise ValueError("a ring is found by its name or by its path: give one of the two")
     if path is not None:
         file = path_text(path)
+        if os.path.basename(file) in ("", ".", ".."):
+            raise ValueError(
+                f"{file!r} cannot be a ring's path: it has to end in the name of the ring's file"
+            )
         # Without a slash, the label would be taken for the name of a ring in shared memory.
-        return file if "/" in file else f"./{file}", os.path.abspath(file)
+        label = file if "/" in file else f"./{file}"
+        # abspath() removes "..", but only the kernel knows where a symbolic link before it leads.
+        whole = os.path.join(os.getcwd(), file) if ".." in file else os.path.abspath(file)
+        return label, whole
     if not isinstance(name, str):
         raise TypeError(f"a ring's name must be a str, not {name!r}")
     try:
@@ -87,9 +94,14 @@ def locate(name: object, path: Path | None) -> tuple[str, str]:
         ) from None
 
 
+def locate_text(ring: str) -> tuple[str, str]:
+    """Do as locate() does for `ring`, which is a ring's name, or with a slash its path."""
+    return locate(None, ring) if "/" in ring else locate(ring, None)
+
+
 def path_of(ring: str) -> str:
     """Return the path of a ring's file; `ring` is the ring's name, or with a slash the path."""
-    return locate(None, ring)[1] if "/" in ring else locate(ring, None)[1]
+    return locate_text(ring)[1]
 
 
 def memory() -> tuple[int, int]:
@@ -106,7 +118,7 @@ def not_found(label: str, path: str) -> RingNotFound:
         return RingNotFound(f"no ring at {path}; create it with shmring.create(path={path!r})")
     return RingNotFound(
         f'no ring "{label}" on this host (looked for {path}); create it with '
-        f'shmring.create("{label}", slots=...) or `shmring create {label}`'
+        f'shmring.create("{label}", slots=...) or `{command_line("create", label)}`'
     )
 
 
@@ -124,13 +136,22 @@ def is_own_limit(slots: int) -> bool:
     return limit != resource.RLIM_INFINITY and most > limit
 
 
-def command_line(verb: str, ring: str, *arguments: str) -> str:
-    """Return the text of a command of `shmring` for a ring, quoted for a shell.
+def command_line(verb: str, target: str, *arguments: str, **options: str) -> str:
+    """Return the text of a command of `shmring`, quoted for a shell.
 
-    After "--", the command takes no argument that begins with "-" for an option.
+    Parameters
+    ----------
+    verb : the command's name, such as "unlink" or "journal truncate"
+    target : what the command is for: the name or path of a ring, or a directory
+    arguments : further arguments
+    options : options with a value; `until="empty"` gives "--until empty"
     """
+    if target.startswith("-"):
+        target = f"./{target}"  # a path, because a name does not begin with "-"
+    # After "--", the command takes no argument that begins with "-" for an option.
     dashes = ["--"] if any(each.startswith("-") for each in arguments) else []
-    return f"shmring {verb} {shlex.join([ring, *dashes, *arguments])}"
+    given = [word for name, value in options.items() for word in (f"--{name}", value)]
+    return f"shmring {verb} {shlex.join([target, *given, *dashes, *arguments])}"
 
 
 def unlink(name: str | None = None, *, path: Path | None = None) -> None:

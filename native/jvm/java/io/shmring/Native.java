@@ -34,6 +34,8 @@ final class Native {
   static native long create(
       byte[] path, long slots, byte[] schema, boolean singleProducer, boolean temporary);
 
+  static native long openOrCreate(byte[] path, long slots);
+
   static native boolean unlink(long ring, byte[] path);
 
   static native boolean reap(byte[] path);

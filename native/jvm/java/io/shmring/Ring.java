@@ -125,34 +125,8 @@ public final class Ring implements AutoCloseable {
    *     Status#EXISTS})
    */
   public static Ring openOrCreate(String name, long slots) {
-    while (true) {
-      try {
-        Ring ring = attach(name);
-        long there = ring.info().slots();
-        if (there < slots) {
-          ring.close();
-          throw new RingException(
-              Status.EXISTS,
-              "ring \"%s\" exists already with %d slots, fewer than %d; ask for fewer slots, or unlink"
-                  + " the ring first",
-              name, there, slots);
-        }
-        return ring;
-      } catch (RingException error) {
-        unless(error, Status.NOT_FOUND);
-      }
-      try {
-        create(name, slots, new byte[0]);
-      } catch (RingException error) {
-        unless(error, Status.EXISTS);
-      }
-    }
-  }
-
-  private static void unless(RingException error, Status expected) {
-    if (error.status() != expected) {
-      throw error;
-    }
+    Path path = path(name);
+    return new Ring(name, path, Native.openOrCreate(utf8(path.toString()), slots), false);
   }
 
   /**
@@ -175,10 +149,23 @@ public final class Ring implements AutoCloseable {
     return Native.reap(utf8(path(name).toString()));
   }
 
-  /** Returns the path of the ring with this name; a name with a slash is a path already. */
+  /**
+   * Returns the path of the ring with this name; a name with a slash is a path already.
+   *
+   * @throws RingException if a path does not end in the name of a file
+   */
   public static Path path(String name) {
     if (name.contains("/")) {
-      return Path.of(name).toAbsolutePath().normalize();
+      String file = name.substring(name.lastIndexOf('/') + 1);
+      if (file.isEmpty() || file.equals(".") || file.equals("..")) {
+        throw new RingException(
+            Status.INVALID,
+            "\"%s\" cannot be a ring's path: it has to end in the name of the ring's file",
+            name);
+      }
+      Path path = Path.of(name).toAbsolutePath();
+      // Keep "..": only the kernel knows where a symbolic link before it leads.
+      return name.contains("..") ? path : path.normalize();
     }
     return Path.of(new String(Native.pathOf(utf8(name)), StandardCharsets.UTF_8));
   }
