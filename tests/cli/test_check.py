@@ -44,7 +44,7 @@ def fill(ring: shmring.Ring) -> shmring.Producer:
 
 def test_all_is_well(ring: shmring.Ring, name: str) -> None:
     with ring.producer(), ring.consumer("b"):
-        assert check(name) == (0, "all is well: 1 rings and 0 sidecars\n")
+        assert check(name) == (0, "all is well: 1 ring and 0 sidecars\n")
 
 
 @pytest.mark.parametrize("name", ["", "a b", ".x", "-x"])
@@ -289,7 +289,7 @@ def test_ring_whose_participants_have_died(name: str, child: RunChild) -> None:
             name,
             1,
             f"shmring gc {name}",
-            "participants have died. Start the program that reads it, or let",
+            "its participant has died. Start the program that reads it, or let",
         )
     )
     assert name not in shmring.rings()
@@ -342,6 +342,13 @@ def test_ring_to_which_nobody_is_attached(name: str) -> None:
     assert name not in shmring.rings()
 
 
+def test_command_for_a_ring_at_a_path_is_quoted(tmp_path: Path) -> None:
+    path = tmp_path / "it's a ring"
+    shmring.create(path=path, slots=1024).close()
+    mend(says(shlex.quote(str(path)), 1, f"shmring unlink {shlex.quote(str(path))}"))
+    assert not path.exists()
+
+
 def test_ring_to_which_nobody_is_attached_and_whose_messages_wait(name: str) -> None:
     with shmring.create(name, slots=1024) as ring, ring.producer() as out:
         ring.subscribe("read", drop_oldest=True)
@@ -355,7 +362,7 @@ def test_ring_to_which_nobody_is_attached_and_whose_messages_wait(name: str) -> 
         1,
         [f"shmring drop-branch {name} later", f"shmring unlink {name}"],
     )
-    assert "Start its reader, or let the command drop the branch: the 3 messages that" in said
+    assert "Start its reader, or let the command drop the branch: the 3 messages waiting" in said
     shmring.unlink(name)
 
 
@@ -374,7 +381,7 @@ def test_messages_that_dead_consumers_held_wait(name: str, child: RunChild) -> N
     holder = child(LEASES_ALL, name)
     holder.line()
     holder.kill()
-    would_go = "40 messages that wait in it would go with it"
+    would_go = "40 messages waiting in it would go with it"
     says(name, 1, f"shmring gc {name}", would_go)
     assert would_go in shell(f"shmring gc --dry-run {name}").stderr
     with shmring.attach(name) as ring:
@@ -390,7 +397,7 @@ def test_orphans_that_nobody_takes(out: shmring.Producer, name: str, child: RunC
     reader = child(CONSUMER, name)
     reader.line()
     reader.kill()
-    waiting = 'branch "b": 1 messages wait for a consumer, and there is none: some were'
+    waiting = 'branch "b": 1 message for a consumer, and there is none: some were'
     consume = f"shmring consume {name} --branch b --until empty"
     says(name, 1, consume, waiting)
     assert shell(consume).stdout == "x\n"
@@ -473,4 +480,4 @@ def test_shared_memory_of_a_container_is_used_up_by_the_dead() -> None:
     listed, end = said.stdout.split("status 1\n")
     assert "/dev/shm has 64 MiB, of which " in listed
     assert "no further ring of the usual size fits" in listed
-    assert end == "big\n['small']\nall is well: 1 rings and 0 sidecars\n"
+    assert end == "big\n['small']\nall is well: 1 ring and 0 sidecars\n"

@@ -75,7 +75,7 @@ def test_journal_that_was_killed(
 def test_each_is_counted_once_however_it_is_named(
     ring: shmring.Ring, name: str, serve: Serve
 ) -> None:
-    assert check(name, name, ring.path) == (0, "all is well: 1 rings and 0 sidecars\n")
+    assert check(name, name, ring.path) == (0, "all is well: 1 ring and 0 sidecars\n")
     served = serve("double")
     assert served.name == name
     named = (name, f"sidecar.{name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -201,24 +202,26 @@ def test_a_parquet_file_is_for_one_schema(ring: shmring.Ring, tmp_path: Path) ->
 
 
 def test_verify_and_truncate_find_and_cut_damage(ring: shmring.Ring, tmp_path: Path) -> None:
-    with ring.journal(tmp_path), ring.producer() as out:
+    folder = tmp_path / "it's kept"
+    with ring.journal(folder), ring.producer() as out:
         for i in range(20):
             out.push(b"%d" % i, durable=True)
-    good = call("verify", tmp_path, "--json")
+    good = call("verify", folder, "--json")
     found = json.loads(good.stdout)
     assert (found["first"], found["end"], found["messages"]) == (0, 20, 20)
     assert 0 < found["oldest_ns"] <= found["newest_ns"]
-    assert "Sequences 0 to 20, 20 messages" in call("verify", tmp_path).stdout
+    assert "Sequences 0 to 20, 20 messages in 20 records, 1 file," in call("verify", folder).stdout
 
-    (segment,) = tmp_path.glob("*.journal")
+    (segment,) = folder.glob("*.journal")
     flip(segment)
-    bad = call("verify", tmp_path)
+    bad = call("verify", folder)
     assert bad.returncode == 1
-    assert "is damaged; `shmring journal truncate`" in bad.stderr
-    cut = json.loads(call("truncate", tmp_path, "--json").stdout)["end"]
+    command = shlex.join(["shmring", "journal", "truncate", str(folder)])
+    assert f"is damaged; `{command}` cuts the journal there" in bad.stderr
+    cut = json.loads(call("truncate", folder, "--json").stdout)["end"]
     assert 0 < cut < 20
-    assert call("cat", tmp_path).stdout.split() == [str(i) for i in range(cut)]
-    assert call("truncate", tmp_path).stdout == f"{tmp_path} ends at sequence {cut} now\n"
+    assert call("cat", folder).stdout.split() == [str(i) for i in range(cut)]
+    assert call("truncate", folder).stdout == f"{folder} ends at sequence {cut} now\n"
 
 
 def test_a_restored_ring_goes_on_with_its_journal(name: str, tmp_path: Path) -> None:

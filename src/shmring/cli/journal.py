@@ -30,6 +30,7 @@ from shmring.cli.output import (
 )
 from shmring.common.closing import Closing
 from shmring.common.extras import need_pyarrow
+from shmring.common.words import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,8 +150,8 @@ def _conclude(running: Any) -> None:
     }
     say(
         {"event": "end", **counts},
-        f"journalled {running.messages:,} messages, {size(running.bytes_written)} in "
-        f"{running.syncs:,} syncs, up to sequence {running.durable}",
+        f"journalled {counted(running.messages, 'message')}, {size(running.bytes_written)} in "
+        f"{counted(running.syncs, 'sync')}, up to sequence {running.durable}",
         err=True,
     )
 
@@ -263,13 +264,14 @@ def verify(directory: str, *, allow_gap: bool) -> None:
         emit(counts)
         return
     print(
-        f"{directory}: good. Sequences {found.first} to {found.end}, {found.messages:,} messages "
-        f"in {found.records:,} records, {found.segments} files, {size(found.nbytes)}"
+        f"{directory}: good. Sequences {found.first} to {found.end}, "
+        f"{counted(found.messages, 'message')} in {counted(found.records, 'record')}, "
+        f"{counted(found.segments, 'file')}, {size(found.nbytes)}"
     )
     if found.torn:
         print(
-            f"{found.torn:,} bytes at the end are no whole record: a crash has torn it, a journal "
-            f"is writing it now, or it is damaged"
+            f"the end, {counted(found.torn, 'byte')}, is no whole record: a crash has torn it, a "
+            f"journal is writing it now, or it is damaged"
         )
     if found.newest_ns:  # 0 if the ring has no clock
         print(f"messages of {as_time(found.oldest_ns)} to {as_time(found.newest_ns)}")
@@ -330,7 +332,7 @@ def replay(
                 nbytes += len(message.data)
     say(
         {"messages": pushed, "bytes": nbytes},
-        f'pushed {pushed:,} messages, {size(nbytes)}, into ring "{ring}"',
+        f'pushed {counted(pushed, "message")}, {size(nbytes)}, into ring "{ring}"',
     )
 
 

@@ -27,6 +27,7 @@ from shmring.cli.options import (
 from shmring.cli.output import Lines, Terminated, complain, emit, noted, wants_json
 from shmring.common.arguments import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
 from shmring.common.extras import need_pyarrow
+from shmring.common.words import counted
 from shmring.errors import Damaged, Empty, EndOfStream, Overrun
 from shmring.ring.records import is_journal
 
@@ -70,7 +71,7 @@ def produce(
             ring.subscribe(branch or DEFAULT_BRANCH, start="earliest")
         with (
             ring.producer("shmring produce") as out,
-            noted(lambda: f"the first {messages:,} messages were pushed" if messages else ""),
+            noted(lambda: f"pushed before: {counted(messages, 'message')}" if messages else ""),
         ):
             for run in _runs(lines(sys.stdin.buffer)):
                 if len(run) > 1:

@@ -19,6 +19,7 @@ from shmring.cli.options import (
     slots_option,
 )
 from shmring.cli.output import clean, complain, emit, say, show_table, size, wants_json
+from shmring.common.words import counted
 from shmring.errors import RingExists, ShmringError
 from shmring.ring import look_on
 from shmring.ring.names import reap, sweep
@@ -180,7 +181,7 @@ def gc(ring: str | None, dry_run: bool) -> None:
         print(clean(name))
     for name in swept if dry_run else ():
         if waiting := _waiting(name):
-            complain(f'"{name}": {waiting:,} messages that wait in it would go with it')
+            complain(f'"{name}": {counted(waiting, "message")} waiting in it would go with it')
     for name, reason in skipped:
         complain(f'"{name}" is left alone: {reason}')
 
@@ -192,7 +193,7 @@ def recover(address: Address) -> None:
     """Clear away participants of a ring that have died; waiting processes do it too."""
     with address.attach() as ring:
         cleared = ring.recover()
-    say({"cleared": cleared}, f"{cleared} dead participants cleared away")
+    say({"cleared": cleared}, f"{counted(cleared, 'dead participant')} cleared away")
 
 
 @click.command("drop-branch")

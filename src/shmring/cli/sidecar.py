@@ -13,6 +13,7 @@ import click
 
 from shmring.cli.options import Command, Number, json_option, slot_count
 from shmring.cli.output import Terminated, say
+from shmring.common.words import counted
 from shmring.sidecars.options import (
     COUNT,
     LOADING_SECONDS,
@@ -20,6 +21,7 @@ from shmring.sidecars.options import (
     SECONDS,
     SLOTS,
     SWITCH,
+    WORKERS,
     CommandOptions,
     SidecarOptions,
     ValueType,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 # CHANGE: edit this for a new option of a sidecar
 _TYPES: dict[ValueType, Any] = {
     COUNT: click.IntRange(1),
+    WORKERS: click.IntRange(1),
     SLOTS: slot_count,
     MILLISECONDS: Number(0),
     SECONDS: Number(0, min_open=True),
@@ -101,8 +104,8 @@ def _say_ready(server: Sidecar, workers: int) -> None:
     pids = list(server.pids)
     say(
         {"event": "ready", "name": server.name, "pids": pids, "slots": server.slots},
-        f'sidecar "{server.name}" is ready: {workers} workers ({" ".join(map(str, pids))}), a ring '
-        f"of {server.slots} slots",
+        f'sidecar "{server.name}" is ready: {counted(workers, "worker")} '
+        f"({' '.join(map(str, pids))}), a ring of {server.slots} slots",
         err=True,
     )
 

@@ -13,6 +13,7 @@ import click
 from shmring.cli.options import DAY, Number, age_option, foreign_option, json_option
 from shmring.cli.output import Terminated, clean, emit, say, show_status, wants_json
 from shmring.common.extras import need
+from shmring.common.words import counted
 from shmring.errors import ShmringError
 from shmring.ring.records import Finding
 
@@ -63,11 +64,13 @@ def check(names: tuple[str, ...], age: float, foreign: bool) -> NoReturn:
             if each.command:
                 print(f"    {clean(each.command)}")
         if not found:
-            print(f"all is well: {len(rings)} rings and {len(sidecars)} sidecars")
+            both = f"{counted(len(rings), 'ring')} and {counted(len(sidecars), 'sidecar')}"
+            print(f"all is well: {both}")
         for line in in_words(look.spark):
             print(line)
         if look.foreign:
-            print(f"{look.foreign} rings of other users are left out: --foreign looks at them too")
+            left_out = f"{counted(look.foreign, 'ring')} of other users left out"
+            print(f"{left_out}: --foreign looks at other users' rings too")
     sys.stdout.flush()
     sys.exit(status)
 

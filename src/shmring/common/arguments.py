@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Iterable
 from operator import index
-from typing import Any, Literal, SupportsIndex, get_args
+from typing import Any, Literal, SupportsIndex, cast, get_args
 
 from shmring import _shmring
 from shmring._shmring import AT_SEQUENCE, KIND_ARROW_BATCH, KIND_ARROW_STREAM
@@ -114,6 +115,19 @@ def branch_name(branch: object) -> str:
     if "\0" in branch:
         raise ValueError(f"a branch's name cannot hold a null character: {branch!r}")
     return branch
+
+
+def branch_names(what: str, names: object) -> tuple[str, ...]:
+    """Check names that branches can have; a single str is refused, for it is no collection."""
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise TypeError(f"{what} must be a tuple of names, not {names!r}")
+    checked = tuple(branch_name(name) for name in cast("Iterable[object]", names))
+    for name in checked:
+        if not 1 <= len(name.encode()) <= MAX_BRANCH_BYTES:
+            raise ValueError(
+                f"{what}: a branch's name has 1 to {MAX_BRANCH_BYTES} bytes, not {name!r}"
+            )
+    return checked
 
 
 def schema_bytes(schema: object) -> bytes | None:

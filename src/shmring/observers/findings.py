@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shmring._shmring import SLOT_FILE_BYTES
+from shmring.common.words import counted
 from shmring.errors import Damaged, NotARing, VersionMismatch
 from shmring.observers.host import HostLook, RingLook, Seen
 from shmring.ring import DEFAULT_SLOTS
@@ -68,7 +69,7 @@ def _by_its_owner(finding: Finding, owner: int | None) -> Finding:
 
 def _missing(name: str) -> Finding:
     words = f'neither a ring nor a sidecar is called "{name}" on this host'
-    command = f"shmring create {shlex.quote(name)}"
+    command = command_line("create", name)
     try:
         path = path_of(name)
     except ValueError as error:
@@ -76,7 +77,7 @@ def _missing(name: str) -> Finding:
     else:
         folder = os.path.dirname(path)
         if "/" in name and os.path.isdir(folder):
-            words, command = "no file is at this path", f"shmring create {shlex.quote(path)}"
+            words, command = "no file is at this path", command_line("create", path)
         elif "/" in name:
             words, command = f"no file is at this path: there is no folder {folder}", ""
     return Finding(2, "missing", name, None, words, command)
@@ -98,17 +99,18 @@ def _of_host(now: HostLook) -> Iterator[Finding]:
 
 
 def _left(paths: list[str]) -> str:
-    return f"the dead have left {len(paths)} files and folders: {', '.join(paths[:3])}"
+    return f"the dead have left {counted(len(paths), 'path')}: {', '.join(paths[:3])}"
 
 
 # CHANGE: edit this for a new finding of check
 def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Finding]:
-    name, sidecar = shlex.quote(ring.name), ring.sidecar
+    name, sidecar = ring.name, ring.sidecar
     if ring.seen is None:
-        yield _unseen(ring, name)
+        yield _unseen(ring)
         return
+    gc = command_line("gc", name)
     if ring.left:
-        yield Finding(1, "left-behind", ring.name, None, _left(ring.left), f"shmring gc {name}")
+        yield Finding(1, "left-behind", name, None, _left(ring.left), gc)
     # Report nothing about a ring with one request that was moved out of a sidecar's ring: the
     # sidecar's workers remove such a ring.
     if ring.is_parked:
@@ -121,20 +123,21 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         yield from _hanging_workers(sidecar, ring.seen, before, age)
         yield from _held_floor(sidecar, ring.seen, before)
     elif ring.abandoned and participants:
-        words = f"all {len(participants)} participants have died{_would_go(ring.seen)}"
-        yield Finding(1, "abandoned", ring.name, None, words, f"shmring gc {name}")
+        several = len(participants) > 1
+        who = f"all {len(participants)} participants have" if several else "its participant has"
+        yield Finding(1, "abandoned", name, None, f"{who} died{_would_go(ring.seen)}", gc)
         return
     if sidecar is None and not ring.is_reply:
-        yield from _stopped(ring.name, ring.seen)
-        yield from _held(ring.name, ring.seen, before, age)
-        yield from _redelivered(ring.name, ring.seen)
+        yield from _stopped(name, ring.seen)
+        yield from _held(name, ring.seen, before, age)
+        yield from _redelivered(name, ring.seen)
         for branch in ring.seen.stats["branches"]:
-            yield from _of_branch(_Branch(ring.name, branch, ring.seen, before, age))
-    yield from _crowded(ring.name, ring.seen)
+            yield from _of_branch(_Branch(name, branch, ring.seen, before, age))
+    yield from _crowded(name, ring.seen)
     # Yield this finding last: its command removes the ring, which the commands above keep.
     if sidecar is None and not participants:
         words = f"nobody is attached to it{_would_go(ring.seen)}"
-        yield Finding(1, "unused", ring.name, None, words, f"shmring unlink {name}")
+        yield Finding(1, "unused", name, None, words, command_line("unlink", name))
 
 
 def _would_go(seen: Seen) -> str:
@@ -142,12 +145,12 @@ def _would_go(seen: Seen) -> str:
     if not waiting:
         return ""
     return (
-        f". Start the program that reads it, or let the command remove it: the {waiting:,} "
-        "messages that wait in it would go with it"
+        ". Start the program that reads it, or let the command remove it: the "
+        f"{counted(waiting, 'message')} waiting in it would go with it"
     )
 
 
-def _unseen(ring: RingLook, name: str) -> Finding:
+def _unseen(ring: RingLook) -> Finding:
     words, error, path = str(ring.error), ring.error, path_of(ring.name)
     # Suggest removing only a file with a ring's name in /dev/shm: after a misspelled path, the
     # command would remove a file of the user.
@@ -156,17 +159,17 @@ def _unseen(ring: RingLook, name: str) -> Finding:
     if ring.target is not None:
         there = os.path.exists(ring.target)
         words += f"; it leads to {ring.target}" + ("" if there else ", where nothing is")
-        command = f"shmring check {shlex.quote(ring.target)}" if there else remove
+        command = command_line("check", ring.target) if there else remove
         return Finding(2, "link", ring.name, None, words, command)
     # CHANGE: edit this for a new error
     if isinstance(error, VersionMismatch):
         # Suggest no command that removes the ring: programs of the other version may use it.
         return Finding(2, "version", ring.name, None, words)
     if isinstance(error, (NotARing, Damaged)):
-        command = remove if isinstance(error, NotARing) else f"shmring unlink {name}"
+        command = remove if isinstance(error, NotARing) else command_line("unlink", ring.name)
         return Finding(2, "damaged", ring.name, None, words, command)
     if isinstance(error, PermissionError):
-        command = f"sudo shmring check {name}" if os.geteuid() else ""
+        command = f"sudo {command_line('check', ring.name)}" if os.geteuid() else ""
         return Finding(1, "permission", ring.name, None, words, command)
     return Finding(2, "unreadable", ring.name, None, words or "out of memory")
 
@@ -294,8 +297,8 @@ class _Branch:
         status: Status = 2 if self.seen.is_full else 1
         return Finding(status, kind, self.ring, None, words, command)
 
-    def command(self, verb: str, *arguments: str) -> str:
-        return command_line(verb, self.ring, *arguments)
+    def command(self, verb: str, *arguments: str, **options: str) -> str:
+        return command_line(verb, self.ring, *arguments, **options)
 
 
 # CHANGE: edit this for a new option of a journal
@@ -303,18 +306,18 @@ def _journal_ended(branch: _Branch) -> Finding | None:
     if not is_journal(branch.record):
         return None
     words = f"its journal does not run; {branch.behind}"
-    return branch.finding("journal", words, f"{branch.command('journal run')} DIRECTORY")
+    return branch.finding("journal", words, branch.command("journal run", "DIRECTORY"))
 
 
 def _orphans(branch: _Branch) -> Finding | None:
     if not (branch.record["orphans"] or _dead_holders(branch.name, branch.seen)):
         return None
     words = (
-        f'branch "{branch.name}": {branch.record["waiting"]:,} messages wait for a consumer, and '
-        f"there is none: some were handed back, or on lease to consumers that died; "
+        f'branch "{branch.name}": {counted(branch.record["waiting"], "message")} for a consumer, '
+        f"and there is none: some were handed back, or on lease to consumers that died; "
         f"{branch.behind}. Start its reader, or let the command print and release all of them"
     )
-    command = f"{branch.command('consume')} --branch {shlex.quote(branch.name)} --until empty"
+    command = branch.command("consume", branch=branch.name, until="empty")
     return branch.finding("orphans", words, command)
 
 
@@ -325,8 +328,8 @@ def _no_consumer(branch: _Branch) -> Finding | None:
     holds = "holds" if branch.seen.is_full else "will hold"
     words = (
         f'branch "{branch.name}" has no consumer, and {holds} the producers; {branch.behind}. '
-        f"Start its reader, or let the command drop the branch: the {branch.record['waiting']:,} "
-        f"messages that wait for it would go with it"
+        f"Start its reader, or let the command drop the branch: the "
+        f"{counted(branch.record['waiting'], 'message')} waiting for it would go with it"
     )
     command = branch.command("drop-branch", branch.name)
     return branch.finding("no-consumer", words, command)
@@ -387,7 +390,7 @@ def _crowded(ring: str, seen: Seen) -> Iterator[Finding]:
     if len(there) >= 0.9 * most:
         dead = sum(not participant["alive"] for participant in seen.processes())
         words = f"{len(there)} of {most} participants are used, {dead} of them by the dead"
-        command = f"shmring recover {shlex.quote(ring)}" if dead else ""
+        command = command_line("recover", ring) if dead else ""
         yield Finding(2 if len(there) >= most else 1, "participants", ring, None, words, command)
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from shmring.common.words import counted
 from shmring.ring.names import WORKERS
 
 # CHANGE: edit this for a new version of Spark
@@ -74,8 +75,9 @@ def in_words(workers: Iterable[SparkWorker]) -> list[str]:
     for worker in workers:
         executors.setdefault(worker.executor, []).append(worker)
     return [
-        f"Spark's executor {executor} has {len(some)} Python workers with functions over rings, "
-        f"which have no names: {sum(worker.ring_bytes for worker in some) >> 20:,} MiB of rings, "
+        f"Spark's executor {executor} has {counted(len(some), 'Python worker')} with functions "
+        f"over rings, which have no names: {sum(worker.ring_bytes for worker in some) >> 20:,} MiB "
+        f"of rings, "
         f"{sum(worker.private_bytes for worker in some) >> 20:,} MiB of the workers' own memory"
         for executor, some in sorted(executors.items())
     ]

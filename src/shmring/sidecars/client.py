@@ -21,6 +21,7 @@ from shmring.common.arguments import (
     slots_of,
 )
 from shmring.common.closing import Closing
+from shmring.common.words import counted
 from shmring.errors import (
     Damaged,
     Empty,
@@ -241,7 +242,8 @@ class SidecarClient(Closing):
             if request.deaths >= _DEATHS:
                 raise SidecarUnavailable(
                     f'{_DEATHS} workers of sidecar "{self.name}" have died over the same batch of '
-                    f"{request.piece[0].num_rows} rows; see what the sidecar says of their deaths"
+                    f"{counted(request.piece[0].num_rows, 'row')}; see what the sidecar says of "
+                    f"their deaths"
                 )
             return
         if head.flags & FLAG_ERROR:

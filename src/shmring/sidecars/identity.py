@@ -22,9 +22,9 @@ from typing import Any, NamedTuple, Self
 
 import shmring
 from shmring.errors import Contended, SidecarMismatch
-from shmring.ring.names import REQUESTS
+from shmring.ring.names import REQUESTS, command_line
 from shmring.sidecars.options import names_for_workers
-from shmring.sidecars.rings import FAILING, REPLACES, SUPERVISOR
+from shmring.sidecars.rings import FAILING, REPLACES, SUPERVISOR, of_requests
 
 _PATIENCE = 2.0  # seconds that a supervisor waits for another one, which is just joining
 _PAUSE = 0.01
@@ -143,7 +143,7 @@ class Entry:
         if differs:
             raise SidecarMismatch(
                 f'for sidecar "{sidecar}" there is already {size}: leave --slots (slots=) out, or, '
-                f"if no client uses that ring, remove it (`shmring unlink {self._ring.name}`)"
+                f"if no client uses that ring, remove it (`{of_requests('unlink', sidecar)}`)"
             )
 
     def show(self, kind: str) -> None:
@@ -222,8 +222,9 @@ def _lock(fd: int, ring: shmring.Ring) -> None:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
+                look = command_line("stat", ring.name or ring.path)
                 raise Contended(
                     f'ring "{ring.name}": another supervisor has been joining for {_PATIENCE:g} s; '
-                    f"try again, or look for a stopped one with `shmring stat {ring.name}`"
+                    f"try again, or look for a stopped one with `{look}`"
                 ) from None
         time.sleep(_PAUSE)

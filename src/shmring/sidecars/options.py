@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict, TypeVar, cast, get_args, get_type_hints
 
+from shmring._shmring import MAX_PARTICIPANTS
 from shmring.common.arguments import integer, milliseconds_of, number_of, seconds_of, slots_of
 from shmring.sidecars.functions import Batching
 
@@ -26,6 +27,11 @@ Given = TypeVar("Given", bound=Mapping[str, Any])
 
 def _count(what: str, value: Any) -> int:
     return integer(what, value, 1)
+
+
+def _workers(what: str, value: Any) -> int:
+    # The supervisor and a client need places among the ring's participants, too.
+    return integer(what, value, 1, MAX_PARTICIPANTS - 2)
 
 
 def _milliseconds(what: str, value: Any) -> float:
@@ -61,6 +67,7 @@ class ValueType:
 
 
 COUNT = ValueType(_count, int, "a number", "N")
+WORKERS = ValueType(_workers, int, "a number", "N")
 SLOTS = ValueType(slots_of, number_of, "a number", "N")
 MILLISECONDS = ValueType(_milliseconds, float, "a number", "MS")
 SECONDS = ValueType(_loading_seconds, float, "a number", "SECONDS")
@@ -91,7 +98,7 @@ class DecoratorOptions(TypedDict, total=False):
 
     workers: Annotated[
         int | None,
-        Option(COUNT, "Processes that share the requests.", "the decorator's, else 1"),
+        Option(WORKERS, "Processes that share the requests.", "the decorator's, else 1"),
     ]
     max_batch_rows: Annotated[
         int | None,

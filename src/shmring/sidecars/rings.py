@@ -27,7 +27,14 @@ from shmring.errors import (
     SidecarUnavailable,
 )
 from shmring.ring import attach_or_make
-from shmring.ring.names import REQUESTS, SHM_FOLDER, is_own_limit, memory, remove
+from shmring.ring.names import (
+    REQUESTS,
+    SHM_FOLDER,
+    command_line,
+    is_own_limit,
+    memory,
+    remove,
+)
 from shmring.ring.records import Finding, ParticipantRecord
 from shmring.sidecars.wire import (
     HEAD_BYTES,
@@ -100,7 +107,7 @@ def await_entry(
                 raise SidecarUnavailable(
                     f'no sidecar "{sidecar}" on this host (waited {connect_timeout:g} s, '
                     f"connect_timeout=..., and it did not start); `shmring ls` lists those that "
-                    f"are there; start it with `shmring sidecar module:function --name {sidecar}`, "
+                    f"are there; start it with `{_start(sidecar)}`, "
                     f"or see in the log of what should have started it why it is not there"
                 ) from error
             time.sleep(_SLICE)
@@ -109,12 +116,22 @@ def await_entry(
             if left <= 0:
                 raise SidecarUnavailable(
                     f'sidecar "{sidecar}" has had no room for another client for '
-                    f"{timeout:g} s: `shmring stat {request_ring_name(sidecar)}` shows who takes "
+                    f"{timeout:g} s: `{of_requests('stat', sidecar)}` shows who takes "
                     f"part; let fewer tasks run at a time on a host, share their work between "
                     f"sidecars of several names, or wait longer (timeout=...)"
                 ) from error
             time.sleep(min(left, random.uniform(pause / 2, pause)))
             pause = min(2 * pause, _PAUSE)
+
+
+def _start(sidecar: str) -> str:
+    """Return the command that starts a sidecar; the user fills in the function."""
+    return command_line("sidecar", "MODULE:FUNCTION", name=sidecar)
+
+
+def of_requests(verb: str, sidecar: str) -> str:
+    """Return a command for a sidecar's request ring."""
+    return command_line(verb, request_ring_name(sidecar))
 
 
 def serving(sidecar: str) -> list[ParticipantRecord]:
@@ -271,10 +288,10 @@ def findings(sidecar: str, participants: list[ParticipantRecord]) -> list[Findin
         )
     if not staff.workers and not staff.loading and not staff.supervisors:
         words = (
-            f"its processes have ended; only its ring is there, which `shmring gc "
-            f"{request_ring_name(sidecar)}` removes if no client waits"
+            f"its processes have ended; only its ring is there, which "
+            f"`{of_requests('gc', sidecar)}` removes if no client waits"
         )
-        find("ended", words, f"shmring sidecar MODULE:FUNCTION --name {sidecar}")
+        find("ended", words, _start(sidecar))
     return found
 
 

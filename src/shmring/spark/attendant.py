@@ -40,6 +40,7 @@ from typing import Any
 import shmring
 from shmring.common.arguments import number_of
 from shmring.common.own_file import open_own
+from shmring.common.words import counted
 from shmring.errors import RingNotFound, ShmringError
 from shmring.ring import attach_or_make
 from shmring.ring.names import SHM_FOLDER, remove
@@ -220,7 +221,7 @@ class _Function(_Sidecar):
             self._is_announced = True
             pids = self._supervisor.pids
             say(
-                f'sidecar "{self.name}" is ready: {len(pids)} workers '
+                f'sidecar "{self.name}" is ready: {counted(len(pids), "worker")} '
                 f"({' '.join(map(str, pids))}), a ring of {self._supervisor.slots} slots"
             )
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from shmring.common.arguments import integer
 from shmring.common.extras import need
+from shmring.common.words import counted
 from shmring.errors import ShmringError
 from shmring.observers.spark_workers import processes
 from shmring.spark.report import FUNCTIONS, status
@@ -49,10 +50,11 @@ class Comparison:
         return median(self.ratios)
 
     def __rich__(self) -> Table:
-        same = f"both gave the same {self.rows['on']:,} rows"
+        same = f"both gave the same {counted(self.rows['on'], 'row')}"
         if not self.is_same:
             same = f"THE ROWS DIFFER: {self.rows['off']:,} off, {self.rows['on']:,} on"
-        table = Table(title=f"Python functions over rings, {len(self.ratios)} rounds", caption=same)
+        rounds = counted(len(self.ratios), "round")
+        table = Table(title=f"Python functions over rings, {rounds}", caption=same)
         for title in ("", *_WAYS, "off / on", "from .. to"):
             table.add_column(title, justify="right")
         for title, found in {"time": self.seconds, "CPU": self.cpu_seconds}.items():

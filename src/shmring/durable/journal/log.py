@@ -51,6 +51,7 @@ from shmring.durable.base.frames import (
     offsets_of_frames,
 )
 from shmring.errors import Damaged, JournalGap
+from shmring.ring.names import command_line
 
 _LOG = logging.getLogger("shmring.durable")
 # A segment, or a record, takes at most 1/8 of the disk space, so that removing old segments makes
@@ -170,6 +171,11 @@ class Segment:
             self._map = self.file.map()
         return self._map[offset : offset + nbytes]
 
+    @property
+    def _truncate(self) -> str:
+        """The command that cuts the journal off where it is damaged."""
+        return command_line("journal truncate", os.path.dirname(self.path))
+
     def find_end(self) -> int:
         """Return the sequence after the last record, without reading the other records.
 
@@ -181,8 +187,8 @@ class Segment:
         last = FORMAT.last_frame(self.file.read, self.records, size, self.salt)
         if last is None:
             raise Damaged(
-                f"{self.path}: the last record is damaged; `shmring journal truncate` cuts the "
-                f"journal there and keeps a copy"
+                f"{self.path}: the last record is damaged; `{self._truncate}` cuts the journal "
+                f"there and keeps a copy"
             )
         return last.end
 
@@ -203,7 +209,7 @@ class Segment:
         ):
             raise Damaged(
                 f"{self.path}: the record at byte {self.offset} (sequence {self.end}) is damaged; "
-                f"`shmring journal truncate` cuts the journal there and keeps a copy"
+                f"`{self._truncate}` cuts the journal there and keeps a copy"
             )
 
 
