@@ -15,7 +15,7 @@ import shmring
 from shmring._shmring import SLOT_BYTES
 from shmring.cli.output import complain, set_json
 from shmring.common.arguments import MAX_BRANCH_BYTES, number_of, slots_of
-from shmring.ring import attach_or_make, look_on
+from shmring.ring import look_on, open_or_make
 from shmring.ring.names import command_line
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Address:
         With `reports`, stderr says if the ring is new: its name may be misspelled.
         """
         options: CreateOptions = {} if slots is None else {"slots": slots}
-        ring, made = attach_or_make(self.name, self.path, least=slots or 0, **options)
+        ring, made = open_or_make(self.name, self.path, **options)
         if made and reports:
             complain(
                 f'there was no ring "{self.label}": made one of {ring.slots:,} slots; '

@@ -4,16 +4,15 @@ The modules contain the handles, names and records of rings, the graph of a ring
 functions that wait for several consumers and producers at once.
 """
 
-from shmring.ring.handle import (
+from shmring.ring.handle import Consumer, Producer, Ring
+from shmring.ring.making import (
     DEFAULT_SLOTS,
-    Consumer,
-    Producer,
-    Ring,
     attach,
     attach_or_make,
     create,
     look_on,
     open_or_create,
+    open_or_make,
 )
 
 __all__ = [
@@ -26,4 +25,5 @@ __all__ = [
     "create",
     "look_on",
     "open_or_create",
+    "open_or_make",
 ]

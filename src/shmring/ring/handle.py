@@ -1,4 +1,4 @@
-"""Rings: how to make a ring, attach to it, and use it."""
+"""An attached ring: its properties, its participants, and what observes it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,22 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from shmring import _shmring
 from shmring._shmring import SLOT_BYTES, Consumer, Producer
 from shmring.common.arguments import (
-    CLOCKS,
     DEFAULT_START,
-    LEAST_SLOTS,
     WAITS,
     WHEN_FULL,
-    Clock,
     Start,
     Wait,
     WhenFull,
     branch_name,
+    branch_names,
     choose,
     integer,
-    schema_bytes,
-    slots_of,
     start_of,
 )
 from shmring.common.closing import Closing
 from shmring.common.extras import read_schema
-from shmring.errors import Closed, RingExists, RingNotFound, ShmringError
-from shmring.ring.names import Path, attach_core, is_name, locate, not_found, reap, remove
+from shmring.errors import Closed, RingNotFound, ShmringError
+from shmring.ring.names import Path, attach_core, is_name, locate_text, not_found, remove
 from shmring.ring.records import (
     RingInfo,
     branch_records,
@@ -50,13 +46,10 @@ if TYPE_CHECKING:
     from shmring.ring.graph import Sequence
     from shmring.ring.records import (
         BranchRecord,
-        CreateOptions,
         HolderRecord,
         ParticipantRecord,
         RingStats,
     )
-
-DEFAULT_SLOTS = 65_536
 
 
 def _unlink_own(path: str, uuid: bytes, owner: int) -> None:
@@ -440,7 +433,9 @@ class Ring(Closing):
         for each message (slot, message_id, time in ns, length, reference_count, kind, message)
         """
         end = self.slots if end is None else min(integer("end", end), self.slots)
-        return self.core.rows(integer("first", first), end, capacity)
+        # No message is larger than the ring, and the core has room for `capacity` bytes.
+        room = min(integer("capacity", capacity), self.slots * SLOT_BYTES)
+        return self.core.rows(integer("first", first), end, room)
 
     def table(self) -> pa.Table:
         """Return the queue table; see :func:`shmring.inspect.table`."""
@@ -499,7 +494,8 @@ def _dead_letters(
         raise TypeError(f"dead_letter is the name or path of a ring: give {given.path!r}")
     if not isinstance(given, str):
         raise TypeError(f"dead_letter is the name or path of a ring, a str, not {given!r}")
-    ring = attach(path=dead_letter) if "/" in dead_letter else attach(dead_letter)
+    letters, where = locate_text(dead_letter)
+    ring = Ring(attach_core(letters, where, 0), letters, where, 0, temporary=False)
     return most, ring.producer(f"dead letters of {label}")
 
 
@@ -508,165 +504,6 @@ def _upstream(core: _shmring.Ring, after: str | Iterable[str]) -> int:
     given = cast("str | Iterable[str] | Consumer", after)
     if isinstance(given, Consumer):  # iterating over a consumer would take its messages
         raise TypeError(f"after takes names of branches: give {given.branch!r}, not {given!r}")
-    for name in (after,) if isinstance(after, str) else after:
-        upstream |= 1 << core.find_branch(branch_name(name))
+    for name in branch_names("after", (after,) if isinstance(after, str) else after):
+        upstream |= 1 << core.find_branch(name)
     return upstream
-
-
-# --- making and attaching -----------------------------------------------------------------------
-
-
-# CHANGE: edit this for a new option of a ring
-def create(
-    name: str | None = None,
-    *,
-    slots: int = DEFAULT_SLOTS,
-    path: Path | None = None,
-    participants: int = 128,
-    single_producer: bool = False,
-    checksum: bool = False,
-    clock: Clock = "coarse",
-    mode: int = 0o600,
-    schema: pa.Schema | None = None,
-    prefault: bool = False,
-    first_sequence: int = 0,
-    temporary: bool = False,
-) -> Ring:
-    """Make a ring and attach to it. The ring stays until it is unlinked.
-
-    Parameters
-    ----------
-    name : 1 to 200 of the characters A-Z a-z 0-9 . _ -; or None with `path`
-    slots : number of 300-byte slots, a power of two, at least 1,024; a slot costs 332 bytes
-    path : a file to use instead of shared memory
-    participants : the most participants at a time, up to 248. An attached ring counts as one
-        participant together with its first producer or consumer. Each further producer or consumer
-        counts as one more
-    single_producer : refuse a second living producer
-    checksum : store and check a CRC32C of every message
-    clock : source of the messages' time: "coarse" (1 to 4 ms), "precise" (costs about 20 ns), "off"
-    mode : permission bits of the file
-    schema : Arrow schema to store in the ring, for readers that join late
-    prefault : touch every page now
-    first_sequence : where message_ids begin
-    temporary : unlink the ring when this Ring is closed or collected, at the latest when the
-        process exits. If the process is killed, gc() unlinks it after all participants have gone
-
-    Raises
-    ------
-    ValueError : a name, size or option is not valid
-    RingExists : there is a ring of this name
-    NoSpace : the file system has too little space
-    PermissionRefused : the folder is not writable
-    """
-    label, where = locate(name, path)
-    core = None
-    try:
-        core = _shmring.make(
-            where,
-            label,
-            mode=integer("mode", mode, 0, 0o777),
-            slots=slots_of("slots", slots),
-            participants=integer("participants", participants, 1, _shmring.MAX_PARTICIPANTS),
-            single_producer=single_producer,
-            checksum=checksum,
-            prefault=prefault,
-            clock=choose(CLOCKS, "clock", clock),
-            schema=schema_bytes(schema),
-            first_sequence=integer("first_sequence", first_sequence),
-            temporary=temporary,
-        )
-        return Ring(core, label, where, 0, temporary=temporary)
-    except BaseException as error:
-        # Remove a temporary ring if Ctrl-C, or an exception of a signal's handler, has come after
-        # the ring was made: no Ring object exists that could remove it later.
-        if temporary and not isinstance(error, Exception):
-            with suppress(ShmringError):
-                if core is not None:
-                    core.close()
-                reap(where)
-        raise
-
-
-def attach(
-    name: str | None = None,
-    *,
-    path: Path | None = None,
-    read_only: bool = False,
-    foreign_owner: bool = False,
-) -> Ring:
-    """Attach to an existing ring.
-
-    Parameters
-    ----------
-    name, path : one of the two
-    read_only : only observe the ring, without becoming a participant
-    foreign_owner : accept a ring that another user owns; trust this user, who can forge messages
-
-    Raises
-    ------
-    RingNotFound : there is no such ring
-    NotARing, VersionMismatch, Damaged : the file is not a ring that this version can use
-    PermissionRefused : the ring is another user's
-    LimitReached : the ring has no room for another participant
-    """
-    label, where = locate(name, path)
-    flags = _shmring.READ_ONLY if read_only else 0
-    if foreign_owner:
-        flags |= _shmring.FOREIGN_OWNER
-    return Ring(attach_core(label, where, flags), label, where, flags, temporary=False)
-
-
-def look_on(name: str | None = None, *, path: Path | None = None) -> Ring:
-    """Attach to any user's ring, only to observe it.
-
-    If other users can shorten the ring's file, its present contents are copied into private memory:
-    touching a mapping of a shortened file would end this process by SIGBUS. The copy has no
-    payload.
-    """
-    label, where = locate(name, path)
-    flags = _shmring.READ_ONLY | _shmring.FOREIGN_COPY
-    return Ring(attach_core(label, where, flags), label, where, flags, temporary=False)
-
-
-def open_or_create(
-    name: str | None = None, *, path: Path | None = None, **options: Unpack[CreateOptions]
-) -> Ring:
-    """Attach to a ring, or make it if there is none; several processes may call this at once.
-
-    Parameters
-    ----------
-    name, path : one of the two
-    options : of :func:`create`; an existing ring does not change, and may have more `slots`
-
-    Raises
-    ------
-    RingExists : there is a ring with fewer slots than `slots`
-    the other errors of :func:`create` and :func:`attach`
-    """
-    least = slots_of("slots", options.get("slots", LEAST_SLOTS))
-    return attach_or_make(name, path, least=least, **options)[0]
-
-
-def attach_or_make(
-    name: str | None, path: Path | None, *, least: int = 0, **options: Unpack[CreateOptions]
-) -> tuple[Ring, bool]:
-    """Attach to a ring, or make it if there is none; return also whether it was made now.
-
-    An existing ring with fewer slots than `least` is refused.
-    """
-    while True:
-        try:
-            ring = attach(name, path=path)
-        except RingNotFound:
-            try:
-                return create(name, path=path, **options), True
-            except RingExists:
-                continue
-        if ring.slots < least:
-            ring.close()
-            raise RingExists(
-                f'ring "{ring.name or ring.path}" exists already with {ring.slots} slots, fewer '
-                f"than {least}; ask for fewer slots, or unlink the ring first"
-            )
-        return ring, False
