@@ -305,6 +305,20 @@ def test_a_new_sqlite_file_that_another_locks_is_waited_for(
 
 
 @pytest.mark.parametrize(
+    "names", [(), ("",), ("a", ""), ("a", "a"), "main", b"main", None, 5, (5,), (b"a",), ("x\0",)]
+)
+def test_collections_that_name_no_subscribers_are_refused(tmp_path: Path, names: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="subscriber"):
+        TableRing(f"sqlite:///{tmp_path}/ring.db", slots=3, subscribers=names)
+
+
+@pytest.mark.parametrize("start", [-1, 4, 2**62, 1.5, "1", None])
+def test_head_start_that_can_never_wait_is_refused(tmp_path: Path, start: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="head_start must be"):
+        TableRing(f"sqlite:///{tmp_path}/ring.db", slots=3, head_start=start)
+
+
+@pytest.mark.parametrize(
     ("address", "said"),
     [
         ("nonsense", "no database URL"),

@@ -14,7 +14,8 @@ from shmring.table_ring.backend import (  # noqa: E402
     SubscriberDropped,
     SubscriberNotFound,
 )
-from shmring.table_ring.ring import Lease, TableRing, TableRingStats  # noqa: E402
+from shmring.table_ring.results import Lease, TableRingStats  # noqa: E402
+from shmring.table_ring.ring import TableRing  # noqa: E402
 
 __all__ = [
     "Lease",

@@ -16,8 +16,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import sqlalchemy as sa
@@ -47,62 +46,13 @@ from shmring.table_ring.backend import (
     SubscriberDropped,
     Which,
 )
+from shmring.table_ring.results import Lease, TableRingStats, slots_query, to_batch, to_table
 from shmring.table_ring.schema import check_subscribers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 M = TypeVar("M", bytes, Message)
-
-
-@dataclass(frozen=True)
-class TableRingStats:
-    """Counters of one connection since it was opened.
-
-    Attributes
-    ----------
-    pushed, pushed_bytes : messages published, and their bytes
-    popped, popped_bytes : messages taken, and their bytes
-    full_waits, empty_waits : calls that found the ring full or empty at least once
-    retries : attempts after the first one of a call
-    """
-
-    pushed: int = 0
-    pushed_bytes: int = 0
-    popped: int = 0
-    popped_bytes: int = 0
-    full_waits: int = 0
-    empty_waits: int = 0
-    retries: int = 0
-
-
-class Lease:
-    """A sequence of messages, made by :meth:`shmring.table_ring.TableRing.lease`.
-
-    Attributes
-    ----------
-    connection : connection with the transaction that pops the messages. Everything else written
-        through the connection is committed with the pop, or undone with it
-    message_ids : the messages' numbers
-    """
-
-    def __init__(self, connection: sa.Connection, messages: Sequence[Message]) -> None:
-        self.connection = connection
-        self.message_ids = [number for number, _, _ in messages]
-        self._messages = messages
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return (data for _, _, data in self._messages)
-
-    def __getitem__(self, index: int) -> bytes:
-        return self._messages[index][2]
-
-    def batch(self) -> pa.RecordBatch:
-        """Return the messages as an Arrow batch: message_id, time, message."""
-        return to_batch(self._messages)
 
 
 class TableRing(Closing):
@@ -230,7 +180,7 @@ class TableRing(Closing):
             self.layout = inputs.create_or_read(backend, making)
             backend.use(self.layout)
             self.subscriber = inputs.choose_subscriber(backend, subscriber)
-            if not 0 <= head_start <= self.layout.slots:
+            if integer("head_start", head_start) > self.layout.slots:
                 raise ValueError(
                     f"head_start must be 0 to {self.layout.slots} (the slots of ring"
                     f" {name!r}), not {head_start}: more can never wait"
@@ -411,29 +361,9 @@ class TableRing(Closing):
         Columns slot, message_id, time, message, reference_count. A free slot has no message_id
         and no message; its time is the time of the last message that it held.
         """
-        import pyarrow as pa
-
         with self._use() as backend:
-            columns = backend.tables.slots.c
-            held = columns.reference_count > 0  # a free slot's old message is not shown
-            query = sa.select(
-                columns.slot,
-                sa.case((held, columns.message_id)).label("message_id"),
-                columns.time,
-                sa.case((held, columns.message)).label("message"),
-                columns.reference_count,
-            ).order_by(columns.slot)
-            rows = backend.rows(query)
-        kinds: dict[str, pa.DataType] = {
-            "slot": pa.int64(),
-            "message_id": pa.int64(),
-            "time": pa.timestamp("ns", "UTC"),
-            "message": pa.binary(),
-            "reference_count": pa.int16(),
-        }
-        found = list(zip(*rows, strict=True)) or [()] * len(kinds)
-        named = zip(kinds.items(), found, strict=True)
-        return pa.table({name: pa.array(values, kind) for (name, kind), values in named})
+            rows = backend.rows(slots_query(backend))
+        return to_table(rows)
 
     def close(self) -> None:
         """Close the connection; the ring stays. A second call does nothing."""
@@ -640,16 +570,3 @@ class TableRing(Closing):
                     self._waited.append((which, longest))
                 else:
                     backend.unlisten(which, longest)
-
-
-def to_batch(messages: Sequence[Message]) -> pa.RecordBatch:
-    """Convert messages that were popped with their numbers and times."""
-    import pyarrow as pa
-
-    numbers, times, data = zip(*messages, strict=True)
-    columns = {
-        "message_id": pa.array(numbers, pa.int64()),
-        "time": pa.array(times, pa.timestamp("ns", "UTC")),
-        "message": pa.array(data, pa.binary()),
-    }
-    return pa.table(columns).to_batches()[0]

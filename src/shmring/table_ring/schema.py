@@ -79,15 +79,17 @@ def check_new_name(name: str) -> None:
         )
 
 
-def check_subscribers(names: Sequence[str]) -> list[str]:
+def check_subscribers(given: object) -> list[str]:
     """Return the subscribers' names, or raise TypeError or ValueError."""
-    if isinstance(names, str):
-        raise TypeError(f"subscribers must be a sequence of names, not the str {names!r}")
-    for name in cast("Sequence[object]", names):
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise TypeError(f"subscribers must be a sequence of names, not {given!r}")
+    names: list[str] = []
+    for name in cast("Iterable[object]", given):
         if not isinstance(name, str):
             raise TypeError(f"a subscriber's name must be a str, not {name!r}")
+        names.append(name)
     if len(set(names)) != len(names):
-        raise ValueError(f"subscribers must differ from each other: {list(names)}")
+        raise ValueError(f"subscribers must differ from each other: {names}")
     if not 1 <= len(names) <= MAX_SUBSCRIBERS:
         raise ValueError(f"a ring has 1 to {MAX_SUBSCRIBERS} subscribers, not {len(names)}")
     for name in names:
@@ -95,7 +97,7 @@ def check_subscribers(names: Sequence[str]) -> list[str]:
             raise ValueError(
                 f"a subscriber's name has 1 to 100 characters, none of them NUL: {name!r}"
             )
-    return list(names)
+    return names
 
 
 @dataclass(frozen=True)
