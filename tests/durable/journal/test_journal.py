@@ -307,13 +307,17 @@ def test_what_is_no_journal_is_refused_in_our_words(ring: shmring.Ring, tmp_path
         ("consumed_by", "logic"),
         ("consumed_by", b"logic"),
         ("consumed_by", None),
+        ("consumed_by", ("logic", "")),
+        ("consumed_by", ("x" * 48,)),
+        ("consumed_by", ("a\0b",)),
+        ("consumed_by", (5,)),
     ],
 )
 def test_option_that_cannot_be_meant_so_is_refused(
     ring: shmring.Ring, tmp_path: Path, option: str, bad: Any
 ) -> None:
     use = partial(ring.journal, tmp_path) if option == "segment_bytes" else Retention
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises((TypeError, ValueError), match=f"{option}|a branch's name"):
         use(**{option: bad})
 
 
@@ -331,8 +335,9 @@ def test_retention_forgets_whole_segments(ring: shmring.Ring, tmp_path: Path, un
         assert first > 0
         with pytest.raises(JournalGap, match=f"begins at sequence {first}"):
             next(replay(tmp_path, from_=1))
-        with pytest.raises(ValueError, match=r"from_ must be from 0 to .*, not -1"):
-            next(replay(tmp_path, from_=-1))
+        for bad in ("from_", "until"):
+            with pytest.raises(ValueError, match=rf"{bad} must be from 0 to .*, not -1"):
+                next(replay(tmp_path, **{bad: -1}))
 
 
 def test_a_full_disk_holds_producers_up_and_loses_nothing(

@@ -449,7 +449,12 @@ def test_bad_options_are_refused(tmp_path: Path) -> None:
         PersistentQueue(tmp_path, durability="maybe")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="damage"):
         PersistentQueue(tmp_path, damage="ignore")  # pyright: ignore[reportArgumentType]
-    for bad in ({"file_size": 0}, {"log_size": -1}, {"log_reserve": "1"}):
+    for bad in (
+        {"file_size": 0},
+        {"log_size": -1},
+        {"log_reserve": "1"},
+        {"log_reserve": 2**50},
+    ):
         with pytest.raises((TypeError, ValueError), match=next(iter(bad))):
             PersistentQueue(tmp_path, **bad)  # pyright: ignore[reportArgumentType]
     assert list(tmp_path.iterdir()) == []

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES, count_synced
-from shmring.common.arguments import branch_name, integer, seconds_of
+from shmring.common.arguments import branch_names, integer, seconds_of
 from shmring.common.closing import Closing, let_go
 from shmring.durable.base.files import Buffer, Disk
 from shmring.durable.journal.log import ENTRY, JournalLog
@@ -73,10 +73,7 @@ class Retention:
             integer("max_bytes", self.max_bytes)
         if self.max_age is not None:
             seconds_of("max_age", self.max_age)
-        if isinstance(self.consumed_by, str):
-            raise TypeError(f"consumed_by must be a tuple of names, not {self.consumed_by!r}")
-        for name in self.consumed_by:
-            branch_name(name)
+        branch_names("consumed_by", self.consumed_by)
 
 
 class Journal(Closing):

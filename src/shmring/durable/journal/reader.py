@@ -215,8 +215,7 @@ def replay(
     """
     integer("from_", from_)
     disk, where = disk or Disk(), path_text(path)
-    if until is None:
-        until = _present_end(disk, where)
+    until = _present_end(disk, where) if until is None else integer("until", until)
     for segment in _segments(disk, where, from_, allow_gap=allow_gap):
         for record in segment.walk(mapped=True):
             if until is not None and record.first >= until:

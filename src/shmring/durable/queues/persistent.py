@@ -25,8 +25,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import copy
 from typing import Literal
 
@@ -34,24 +33,24 @@ from shmring._shmring import extents_of
 from shmring.common.arguments import integer, seconds_of
 from shmring.common.closing import Closing
 from shmring.common.forks import lineage
-from shmring.durable.base.files import Disk, check_names
+from shmring.durable.base.files import Disk
 from shmring.durable.base.items import EXTENT, Packing, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Line, Run, Span, by_number
-from shmring.durable.queues.recovery import Recovery, rewrite
+from shmring.durable.queues.recovery import Moved, Recovery
 from shmring.durable.queues.session import Extent, GroupCommit, Session, Transaction
-from shmring.durable.queues.transaction_log import Body, TransactionLog
-from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace, PermissionRefused
+from shmring.durable.queues.store import STOPPING, Store
+from shmring.durable.queues.transaction_log import Body
+from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace
 from shmring.ring.names import path_text
 
 _LOG = logging.getLogger("shmring.durable")
-# Errors that stop the queue and are not raised themselves: the call and all later calls raise
-# Closed, which names the error. Any other error also stops the queue, and is raised at once.
-_STOPPING = (OSError, Damaged)
 # Run of items that a transaction adds: number of the first item, file (None for the log), offset of
 # the first item there, and the items' extents, one after the other.
 Placed = tuple[int, DataFile | None, int, bytes]
 _NONE = Packing()  # no items
+# Largest log_reserve: opening reads the whole log into memory.
+_MOST_RESERVE = 1 << 30
 # Closing rewrites a log that is larger than 1/16 of log_size.
 _CLOSING_SHARE = 16
 
@@ -72,7 +71,7 @@ class PersistentQueue(Closing):
     file_size : size in bytes at which a data file is complete
     log_size : size in bytes below which the log is not rewritten while the queue is open
     log_reserve : bytes reserved in the log, so that sessions can take items on a full disk: about
-        one flush for each 90 bytes
+        one flush for each 90 bytes; at most 1 GiB, because opening reads the whole log
     disk : replacement for the calls of the file system; for tests
 
     Attributes
@@ -108,8 +107,8 @@ class PersistentQueue(Closing):
         if damage not in ("refuse", "cut"):
             raise ValueError(f'damage is "refuse" or "cut", not {damage!r}')
         integer("file_size", file_size, 1)
-        integer("log_reserve", log_reserve)
-        self._disk = disk = disk or Disk()
+        integer("log_reserve", log_reserve, 0, _MOST_RESERVE)
+        disk = disk or Disk()
         self._cut = damage == "cut"
         self._log_size = integer("log_size", log_size)
         self._pid, self._forks = os.getpid(), lineage.forks
@@ -135,13 +134,8 @@ class PersistentQueue(Closing):
         except BaseException:
             owner.release()
             raise
-        self._owner = owner
-        self._log: TransactionLog = state.log
-        self.files: DataFiles = state.files
         self._delayed = durability == "delayed"
-        self._unsynced: set[DataFile] = set()
-        self._rewritten_size = 0
-        self._failure: BaseException | None = None  # error that has stopped the queue
+        self._store = Store(disk, self.path, owner, state.log, state.files, delayed=self._delayed)
         self.recovered = "; ".join(state.notes) or None
         self._line: Line = state.line
         self._ahead = ReadAhead()
@@ -168,27 +162,36 @@ class PersistentQueue(Closing):
     @property
     def transactions(self) -> int:
         """Number of transactions in the log; several flushes may share one transaction."""
-        return self._log.transactions
+        return self._store.log.transactions
 
     @property
     def unsynced(self) -> bool:
         """Whether a delayed flush is not on disk yet."""
-        return self._log.unsynced
+        return self._store.log.unsynced
 
     def sync(self) -> None:
         """Wait until every flush so far is on disk; useful only with delayed durability."""
         self.check()
         with self._commit_lock:
-            self._sync_files()
-        if self._failure is not None:
-            raise self._closed()
+            self._store.sync()
+        if self._store.failure is not None:
+            raise self._store.closed()
 
     def check(self) -> None:
         """Raise unless this process may use the queue."""
         if self._forks != lineage.forks:
             raise ForkedHandle(f"only process {self._pid} can use the queue at {self.path}")
-        if self._failure is not None or not self.is_open:
-            raise self._closed()
+        if not self._is_usable:
+            raise self._store.closed()
+
+    @property
+    def files(self) -> DataFiles:
+        """The data files, for sessions."""
+        return self._store.files
+
+    @property
+    def _is_usable(self) -> bool:
+        return self._store.failure is None and self.is_open
 
     @property
     def usable(self) -> bool:
@@ -208,42 +211,42 @@ class PersistentQueue(Closing):
         """
         self.check()
         with self._commit_lock:
-            self._sync_files()
+            self._store.sync()
             try:
                 self._take_all()
             except NoSpace:
                 if not self._reclaim():
                     raise
                 self._take_all()
-            self.files.retire_current()
-            self.files.discard_drained(self.files.drained())
+            self._store.files.retire_current()
+            self._store.files.discard_drained(self._store.files.drained())
             # Rewrite the log too: small items stand in the log, not in a data file.
             self._rewrite_log()
 
     def _take_all(self) -> None:
-        if self._failure is not None or not self.is_open:
-            raise self._closed()
+        if not self._is_usable:
+            raise self._store.closed()
         # The lock keeps sessions from taking items, or giving items back, meanwhile.
         with self._lock:
             self._adopt()
             gone = [*self._line, *self._line.taken]
             body = Body()
             body.take((span.number, len(span)) for span in gone)
-            with self._writing():
-                self._append(body, set(), only_takes=True, delayed=False)
-            if self._failure is not None:
-                raise self._closed()
+            with self._store.writing():
+                self._store.append(body, set(), only_takes=True, delayed=False)
+            if self._store.failure is not None:
+                raise self._store.closed()
             self._line.clear()
             self._was_reset = True
-            self._release(gone)
+            self._store.release(gone)
 
     # --- calls of sessions ---------------------------------------------------------------------
 
     def take(self, taken: list[Span]) -> bytes | None:
         """Take the front item, and note it in a session's ``taken``; None if there is no item."""
         with self._lock:
-            if self._failure is not None or not self.is_open:
-                raise self._closed()
+            if not self._is_usable:
+                raise self._store.closed()
             if self._abandoned:
                 self._adopt()
             while self._line.count:
@@ -260,8 +263,8 @@ class PersistentQueue(Closing):
     def take_some(self, items: list[bytes], most: int, taken: list[Span]) -> bool:
         """Take items of one span for a session; return whether there may be more."""
         with self._lock:
-            if self._failure is not None or not self.is_open:
-                raise self._closed()
+            if not self._is_usable:
+                raise self._store.closed()
             if self._abandoned:
                 self._adopt()
             if not self._line.count:
@@ -311,19 +314,19 @@ class PersistentQueue(Closing):
         while self._abandoned:
             spans, extents = self._abandoned.popleft()
             for extent in extents:
-                self.files.release(extent.file, len(extent))
+                self._store.files.release(extent.file, len(extent))
             self._line.put_back(spans)
 
     def _commit(self, group: list[Transaction]) -> None:
         with self._commit_lock:
             self._commit_group(group)
-            if self._should_rewrite(self._log_size):
+            if self._store.is_wasteful(self._log_size, self._count_live):
                 self._rewrite_log()
 
     def _commit_group(self, group: list[Transaction], *, reclaimed: bool = False) -> None:
-        if self._failure is not None or not self.is_open:
+        if not self._is_usable:
             for transaction in group:
-                transaction.finish(self._closed())
+                transaction.finish(self._store.closed())
             return
         if self._was_reset:
             group = self._without_reset(group)
@@ -342,10 +345,10 @@ class PersistentQueue(Closing):
             else:
                 group[0].finish(error)
         except BaseException as error:
-            self._failure = error
+            self._store.failure = error
             for transaction in group:
-                transaction.finish(self._closed())
-            if not isinstance(error, _STOPPING):
+                transaction.finish(self._store.closed())
+            if not isinstance(error, STOPPING):
                 raise
 
     def _without_reset(self, group: list[Transaction]) -> list[Transaction]:
@@ -387,22 +390,22 @@ class PersistentQueue(Closing):
         if taken:
             body.take((span.number, len(span)) for span in taken)
         only_takes, delayed = number == self._next_item, self._delayed
-        base = self._append(body, files, only_takes=only_takes, delayed=delayed)
+        base = self._store.append(body, files, only_takes=only_takes, delayed=delayed)
         if delayed:
             self._delay.soon()
         with self._lock:
             for first, file, offset, table in put:
                 if file is None:
-                    self._line.append(Run(first, self._log, extents_of(table, base + offset)))
+                    self._line.append(Run(first, self._store.log, extents_of(table, base + offset)))
                 else:
                     self._line.append(Run(first, file, extents_of(table, offset)))
             self._next_item = number
             if taken:
                 self._line.taken.difference_update(taken)
-                self._release(taken)
+                self._store.release(taken)
         for transaction in group:
             transaction.finish(None)
-        self._discard_drained()
+        self._store.discard_drained()
 
     def reclaim(self) -> bool:
         """Free disk space that the queue does not need; return whether there was any."""
@@ -410,22 +413,22 @@ class PersistentQueue(Closing):
             return self._reclaim()
 
     def _reclaim(self) -> bool:
-        if self._failure is not None or not self.is_open:
+        if not self._is_usable:
             return False
-        self.files.retire_current()
-        before = len(self.files.existing())
-        self._sync_files()
-        self._discard_drained()
-        if len(self.files.existing()) < before:
+        self._store.files.retire_current()
+        before = len(self._store.files.existing())
+        self._store.sync()
+        self._store.discard_drained()
+        if len(self._store.files.existing()) < before:
             return True
-        size = self._log.allocated
+        size = self._store.log.allocated
         self._rewrite_log()
-        return self._log.allocated < size
+        return self._store.log.allocated < size
 
     def _sync_in_time(self) -> None:
         with self._commit_lock:
             if self.is_open:
-                self._sync_files()
+                self._store.sync()
 
     def close(self) -> None:
         """Sync, shorten a long log, and release the lock; open sessions are rolled back."""
@@ -434,12 +437,12 @@ class PersistentQueue(Closing):
             return
         if not self.is_open:
             with self._lock:
-                self._close_files(None)  # files left open if an earlier close() was interrupted
+                self._store.close(None)  # files left open if an earlier close() was interrupted
             return
         with self._commit_lock:
             try:
-                self._sync_files(closing=True)
-                if self._should_rewrite(self._log_size // _CLOSING_SHARE):
+                self._store.sync(closing=True)
+                if self._store.is_wasteful(self._log_size // _CLOSING_SHARE, self._count_live):
                     self._rewrite_log()
             finally:
                 self.is_open = False
@@ -447,150 +450,28 @@ class PersistentQueue(Closing):
                 # Sessions read items with the lock held: no file is closed under a read.
                 with self._lock:
                     live = {span.run.source for span in (*self._line, *self._line.taken)}
-                    self._close_files({f.number for f in live if isinstance(f, DataFile)})
-        if self._failure is not None:
-            raise self._closed()
+                    self._store.close({f.number for f in live if isinstance(f, DataFile)})
+        if self._store.failure is not None:
+            raise self._store.closed()
 
-    # --- the files: used by one thread at a time, the holder of _commit_lock --------------------
-
-    def _closed(self) -> Closed:
-        """Return the error to raise for a queue that was closed, or has stopped."""
-        if self._failure is None:
-            return Closed(f"the queue at {self.path} was closed; open it again")
-        closed = Closed(
-            f"the queue at {self.path} has stopped ({self._failure}); whether the last flush was "
-            f"committed shows when it is opened again"
-        )
-        closed.__cause__ = self._failure
-        return closed
-
-    @contextmanager
-    def _writing(self) -> Generator[None]:
-        """Stop the queue if the block raises, unless the error says that nothing was written.
-
-        :meth:`_closed` names the error afterwards.
-        """
-        try:
-            yield
-        except (NoSpace, PermissionRefused):
-            raise
-        except BaseException as error:
-            self._failure = error
-            if not isinstance(error, _STOPPING):
-                raise
-
-    def _check_names(self) -> None:
-        """Raise if the lock file or the log was removed or replaced.
-
-        If the lock file is gone, a second owner may have opened the queue.  If the log is gone, the
-        next opening of the queue does not find the transactions that are written to it.
-        """
-        check_names(self._owner, self._log.file)
-
-    def _append(self, body: Body, files: set[DataFile], *, only_takes: bool, delayed: bool) -> int:
-        """Write one transaction with items in `files`; return the offset of its body in the log."""
-        self._check_names()
-        if files and not delayed:
-            self.files.sync(files)
-        base = self._log.append(body, deferred=delayed, may_use_reserve=only_takes)
-        if delayed:
-            self._unsynced |= files
-        else:
-            self._log.sync()
-            self._check_names()
-        return base
-
-    def _discard_drained(self) -> None:
-        """Delete the data files that hold no item any more.
-
-        With delayed durability, do nothing: _sync_files() deletes these files after the next sync.
-        """
-        if not self._delayed and (drained := self.files.drained()):
-            self.files.discard_drained(drained)
-
-    def _release(self, spans: Iterable[Span]) -> None:
-        """Lower the reference counts of data files whose items have left the queue."""
-        for span in spans:
-            if isinstance(span.run.source, DataFile):
-                self.files.release(span.run.source, len(span))
-
-    def _sync_files(self, *, closing: bool = False) -> None:
-        """Wait until every transaction is on disk."""
-        if self._failure is not None or not self._delayed:
-            return
-        try:
-            with self._writing():
-                self._check_names()
-                self.files.sync(self._unsynced)
-                self._unsynced.clear()
-                self._log.sync()
-                self._check_names()
-                drained = self.files.drained()
-                if drained or (closing and self._log.unchecked):
-                    # Opening cannot check the items of an unsynced transaction once their data
-                    # files are deleted. So record in the log first that all items are synced.
-                    self._log.witness()
-                    self.files.discard_drained(drained)
-        except NoSpace:
-            # The reserve is used up: the files stay until the log is rewritten.
-            return
-
-    def _should_rewrite(self, size: int) -> bool:
-        """Whether the log is larger than `size`, and a rewrite would make it much shorter."""
-        end = self._log.end
-        if end <= size or self._failure is not None:
-            return False
+    def _count_live(self) -> int:
+        """Return the number of items that the queue holds, also those that sessions have taken."""
         with self._lock:
             self._adopt()
-            live = self._line.count + sum(map(len, self._line.taken))
-        # Estimated size of a rewritten log: some 120 bytes of headers, and 8 bytes (length and
-        # checksum) for each item. The estimate is too low if the items in the queue are in many
-        # separate ranges, each with a header of its own. Then the first condition stays true after
-        # a rewrite; the second one, that the log has grown, avoids a rewrite at every flush.
-        return end > 2 * (120 + 8 * live) and end - self._rewritten_size > size // 2
+            return self._line.count + sum(map(len, self._line.taken))
 
     def _rewrite_log(self) -> None:
-        """Replace the log by a shorter one.
-
-        Without disk space for the new log the old one stays: it is complete, only longer.
-        """
-        if self._failure is not None:
-            return
+        """Replace the log by a shorter one."""
         with self._lock:
             self._adopt()
             # Copy the spans: sessions take items, and give items back, while the log is written.
             live = sorted(map(copy, (*self._line, *self._line.taken)), key=by_number)
-        try:
-            with self._writing():
-                self._check_names()
-                self.files.sync(self._unsynced)
-                log, moved = rewrite(self._disk, self._log, self.files, live, self._next_item)
-                log.regain_reserve()
-                with self._lock:
-                    for run, where in moved.items():
-                        run.source, run.extents = where
-                    old, self._log = self._log, log
-                old.close()
-                self.files.discard_drained(self.files.drained())
-        except (NoSpace, PermissionRefused):
-            pass
-        self._rewritten_size = self._log.end
+        self._store.rewrite(live, self._next_item, self._move)
 
-    def _close_files(self, live: set[int] | None) -> None:
-        """Close the files, and delete the data files without items.
-
-        Parameters
-        ----------
-        live : numbers of the data files that hold items; None keeps all files. All files also stay
-            if the queue has stopped, lost its lock, or has transactions that need a check
-        """
-        try:
-            owned = self._owner.has_name()
-            known = owned and self._failure is None and not self._log.unchecked
-            self.files.close(live if known else None, owned=owned)
-        finally:
-            self._log.close()
-            self._owner.release()
+    def _move(self, moved: Moved) -> None:
+        with self._lock:
+            for run, where in moved.items():
+                run.source, run.extents = where
 
 
 class _Delay:
