@@ -57,6 +57,20 @@ def test_impossible_option_is_a_value_error_and_makes_nothing(name, option, valu
     assert name not in shmring.rings()
 
 
+@pytest.mark.parametrize("number", [2**50 + 1, 2**64, 10**30])
+def test_number_that_is_too_large_for_a_push_is_a_value_error(out, number):
+    for option in ("kind", "align"):
+        with pytest.raises(ValueError, match=f"{option} must be .*, not {number}"):
+            out.push(b"x", **{option: number})
+
+
+def test_rows_take_no_more_room_than_the_ring_has(ring, out):
+    out.push(b"x")
+    assert [row[-1] for row in ring.rows(capacity=2**62)] == [b"x"]
+    with pytest.raises(ValueError, match="capacity must be"):
+        ring.rows(capacity=2**64)
+
+
 @pytest.mark.parametrize("call", [shmring.create, shmring.attach, shmring.unlink])
 def test_path_of_bytes_is_a_type_error(call):
     with pytest.raises(TypeError, match=r"path must be a str .* not b'/x': os\.fsdecode"):
@@ -152,6 +166,13 @@ def test_impossible_branch_name_is_refused(ring, bad, kind):
 def test_branch_that_follows_an_unknown_one_is_refused_and_not_made(ring):
     with pytest.raises(shmring.BranchNotFound, match='"nobody"'):
         ring.consumer("a", after="nobody")
+    assert ring.branches() == []
+
+
+@pytest.mark.parametrize("after", ["", ("",), ("x" * 48,), ("a\0",), b"a", None, 5, (5,), (None,)])
+def test_collection_that_names_no_branches_is_refused(ring, after):
+    with pytest.raises((TypeError, ValueError), match=r"after|branch's name"):
+        ring.consumer("a", after=after)
     assert ring.branches() == []
 
 
@@ -288,6 +309,12 @@ def test_numbers_out_of_range_are_value_errors(ring, out, inp):
 
 # CHANGE: edit this for a new option of a client
 # CHANGE: edit this for a new option of a journal
+@pytest.mark.parametrize("workers", [0, 247, 2**50])
+def test_sidecar_has_no_more_workers_than_its_ring_has_participants(ring, workers):
+    with pytest.raises(ValueError, match="workers must be from 1 to 246"):
+        Sidecar("functions:double", name=ring.name, workers=workers)
+
+
 @pytest.mark.parametrize("bad", [-1, float("nan")])
 def test_time_that_is_none_is_a_value_error_everywhere(ring, tmp_path, bad):
     reader = ring.arrow_reader("a")

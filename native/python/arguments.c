@@ -78,30 +78,47 @@ bool parse_timeout(PyObject *seconds, int64_t *timeout)
 	return true;
 }
 
-bool parse_kind(PyObject *number, uint8_t *kind)
+/* Parses a number from 0 to `most`; `rule` is the beginning of the error for any other number. */
+static bool parse_number(PyObject *number, const char *rule, uint64_t most, uint64_t *value)
 {
-	long value = PyLong_AsLong(number);
+	long long found = PyLong_AsLongLong(number);
 
-	if (value == -1 && PyErr_Occurred())
+	if (found == -1 && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
 		return false;
-	if (value < 0 || value > UINT8_MAX) { /* the core refuses the reserved kinds */
-		PyErr_Format(PyExc_ValueError, "kind must be 0, or %d to 255, not %ld", SHMRING_KIND_USER, value);
+	if (PyErr_Occurred() || found < 0 || (unsigned long long)found > most) {
+		PyErr_Clear();
+		PyErr_Format(PyExc_ValueError, "%s, not %S", rule, number);
 		return false;
 	}
+	*value = (uint64_t)found;
+	return true;
+}
+
+bool parse_kind(PyObject *number, uint8_t *kind)
+{
+	char rule[64];
+	uint64_t value;
+
+	PyOS_snprintf(rule, sizeof rule, "kind must be 0, or %d to 255", SHMRING_KIND_USER);
+	if (!parse_number(number, rule, UINT8_MAX, &value)) /* the core refuses the reserved kinds */
+		return false;
 	*kind = (uint8_t)value;
 	return true;
 }
 
 bool parse_align(PyObject *number, int64_t *align)
 {
+	static const char rule[] = "align must be a multiple of 4";
+	uint64_t value;
+
 	if (number == Py_None)
 		return true;
-	*align = PyLong_AsLongLong(number);
-	if (*align == -1 && PyErr_Occurred())
+	if (!parse_number(number, rule, INT64_MAX, &value))
 		return false;
-	if (*align >= 0 && *align % 4 == 0)
+	*align = (int64_t)value;
+	if (value % 4 == 0)
 		return true;
-	PyErr_Format(PyExc_ValueError, "align must be a multiple of 4, not %S", number);
+	PyErr_Format(PyExc_ValueError, "%s, not %S", rule, number);
 	return false;
 }
 
@@ -117,18 +134,10 @@ int parse_flag(PyObject *value, void *flag)
 
 bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *count)
 {
-	long long value = PyLong_AsLongLong(number);
+	char rule[96];
 
-	if (value == -1 && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
-		return false;
-	if (PyErr_Occurred() || value < 0 || (unsigned long long)value > most) {
-		PyErr_Clear();
-		PyErr_Format(PyExc_ValueError, "%s must be from 0 to %llu, not %S", what, (unsigned long long)most,
-			     number);
-		return false;
-	}
-	*count = (uint64_t)value;
-	return true;
+	PyOS_snprintf(rule, sizeof rule, "%s must be from 0 to %llu", what, (unsigned long long)most);
+	return parse_number(number, rule, most, count);
 }
 
 /* Formats a timeout for error messages: PyErr_Format has no %g. */
