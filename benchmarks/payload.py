@@ -22,12 +22,15 @@ DEFAULT_SLOTS = 65_536
 # Messages in a batched push, and at most in a batched read.
 BATCH = 1_024
 
+# Number of this process's PID namespace: a process id says nothing in another namespace.
+NAMESPACE = os.stat("/proc/self/ns/pid").st_ino
+
 _numbers = itertools.count()
 
 
 def unique_name() -> str:
     """A name for a ring, queue or folder of this run; run.py sweeps by its beginning."""
-    return f"bench-{os.getpid()}-{next(_numbers)}"
+    return f"bench-{os.getpid()}-{NAMESPACE}-{next(_numbers)}"
 
 
 def rows(count: int = BATCH) -> npt.NDArray[np.uint8]:

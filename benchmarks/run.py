@@ -45,7 +45,8 @@ QUESTIONS = {
 }
 
 
-_MADE = re.compile(r"\bbench-([0-9]+)-")  # name that payload.unique_name() makes: a process id
+# Name that payload.unique_name() makes: a process id, and its namespace.
+_MADE = re.compile(r"\bbench-([0-9]+)-([0-9]+)-")
 
 
 def _question(name: str, settings: Settings) -> Question:
@@ -70,12 +71,17 @@ def _run_question(console: Console, question: Question, settings: Settings) -> N
 def sweep(is_left: Callable[[int], bool]) -> list[str]:
     """Remove rings and folders of processes that have ended, or were killed; return their names.
 
+    Those of another PID namespace stay, because its processes cannot be seen from here.
+
     Parameters
     ----------
     is_left : tells by its id whether a process has left its rings and folders behind
     """
+    from benchmarks.payload import NAMESPACE
+
     named = ((path, _MADE.search(path.name)) for path in Path("/dev/shm").iterdir())
-    left = [path for path, made in named if made and is_left(int(made[1]))]
+    ours = ((path, int(made[1])) for path, made in named if made and int(made[2]) == NAMESPACE)
+    left = [path for path, pid in ours if is_left(pid)]
     for path in left:
         if path.is_dir():
             shutil.rmtree(path)

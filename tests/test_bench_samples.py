@@ -233,18 +233,22 @@ def test_chart_has_the_rows_that_were_measured_in_seconds_per_million_rows(
 
 
 def test_bench_removes_what_killed_runs_have_left(harness: Any) -> None:
+    from benchmarks.payload import unique_name
     from benchmarks.run import sweep
 
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    left = [Path("/dev/shm") / f"{prefix}bench-{dead.pid}-0-x" for prefix in ("", "shmring.")]
-    mine = Path("/dev/shm") / f"bench-{os.getpid()}-0-x"
+    shm = Path("/dev/shm")
+    name = "import sys; from benchmarks.payload import unique_name; print(unique_name())"
+    dead = subprocess.run([sys.executable, "-c", name], capture_output=True, text=True, check=True)
+    _, pid, namespace, _ = dead.stdout.split("-")
+    left = [shm / f"{prefix}{dead.stdout.strip()}-x" for prefix in ("", "shmring.")]
+    mine = shm / f"{unique_name()}-x"
+    elsewhere = shm / f"bench-{pid}-{int(namespace) + 1}-0-x"  # its process may live
     try:
-        for folder in (left[0], mine):
+        for folder in (left[0], mine, elsewhere):
             folder.mkdir()
         left[1].touch()
-        assert sorted(sweep(lambda pid: pid == dead.pid)) == [path.name for path in left]
-        assert mine.exists()
+        assert sorted(sweep(lambda each: each == int(pid))) == [path.name for path in left]
         assert not any(path.exists() for path in left)
     finally:
         mine.rmdir()
+        elsewhere.rmdir()
