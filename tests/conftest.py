@@ -1,4 +1,4 @@
-"""Fixtures of all tests: rings that are removed, processes that are ended, no leftovers."""
+"""Fixtures of all tests: rings that are removed, Spark and sidecars, no leftovers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import inspect
 import itertools
 import os
 import re
-import select
 import shutil
 import signal
 import struct
@@ -18,14 +17,12 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 import time
-import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -35,6 +32,7 @@ from shmring.sidecars import Sidecar, supervisor
 sys.path.insert(0, str(Path(__file__).parents[1] / "spark_examples"))
 sys.path.insert(0, str(Path(__file__).parent))
 import spark_start
+from patience import PATIENCE, wait_until
 from programs import ended
 from sessions import PATIENCE as PATIENCE_WITH_SPARK
 from sessions import STANDING, Clusters, Sessions, Sidecars, target_of
@@ -45,11 +43,10 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
 
+pytest_plugins = ["children"]
+
 TESTS = Path(__file__).parent
 SHM = Path("/dev/shm")
-# Seconds that a test waits for an event before it fails: most take milliseconds, a few start a
-# Python or a JVM, and all of it may share the machine with ten times as much.
-PATIENCE = 120.0
 GRACE = 10.0  # seconds for what outlives the run: a JVM removes its folders
 _numbers = itertools.count()
 _WHOLE_RUN = pytest.StashKey[Path]()
@@ -321,12 +318,6 @@ def _nothing_stays_in_shared_memory(_shares_the_host: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def patience(request: pytest.FixtureRequest) -> float:
-    """Seconds that `until` waits."""
-    return PATIENCE_WITH_SPARK if request.node.get_closest_marker("spark") else PATIENCE
-
-
-@pytest.fixture
 def name() -> str:
     """A ring's name that nobody else uses."""
     return f"test-{os.getpid()}-{next(_numbers)}"
@@ -354,24 +345,6 @@ def out(ring: shmring.Ring) -> Iterator[shmring.Producer]:
 def inp(ring: shmring.Ring) -> Iterator[shmring.Consumer]:
     with ring.consumer("a") as inp:
         yield inp
-
-
-def wait_until(
-    condition: Callable[[], object], what: str = "the condition", *, patience: float = PATIENCE
-) -> None:
-    """Return as soon as `condition()` is true."""
-    deadline = time.monotonic() + patience
-    clock = threading.Event()
-    pause = 0.001
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come true in {patience} s"
-        clock.wait(pause)
-        pause = min(1.1 * pause, 0.01)  # to look at all processes takes milliseconds itself
-
-
-@pytest.fixture
-def until(patience: float) -> Callable[..., None]:
-    return functools.partial(wait_until, patience=patience)
 
 
 @pytest.fixture
@@ -506,151 +479,6 @@ def standing() -> Callable[[], Iterator[Callable[..., str]]]:
         )
 
     return serving
-
-
-class Child:
-    """A Python process that talks by lines."""
-
-    def __init__(self, code: str, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", "-c", textwrap.dedent(code), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        self._text = b""
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def line(self) -> str:
-        """The next line it prints."""
-        assert self.process.stdout is not None
-        deadline = time.monotonic() + PATIENCE
-        while b"\n" not in self._text:
-            left = deadline - time.monotonic()
-            ready, _, _ = select.select([self.process.stdout], [], [], max(left, 0))
-            assert ready, "the child said nothing in time"
-            more = os.read(self.process.stdout.fileno(), 65536)
-            assert more, f"the child ended: {self._errors()}"
-            self._text += more
-        line, _, self._text = self._text.partition(b"\n")
-        return line.decode()
-
-    def say(self, line: str = "") -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n".encode())
-        self.process.stdin.flush()
-
-    def kill(self) -> None:
-        """SIGKILL, and wait for it."""
-        self.process.kill()
-        self.process.wait(PATIENCE)
-
-    def interrupt(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-
-    def end(self) -> str:
-        """Wait for its end, which must be a good one; what it printed meanwhile."""
-        output, errors = self.process.communicate(timeout=PATIENCE)
-        assert self.process.returncode == 0, errors.decode()
-        assert not errors, errors.decode()
-        return (self._text + output).decode()
-
-    def _errors(self) -> str:
-        assert self.process.stderr is not None
-        return self.process.stderr.read().decode()
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.kill()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if stream is not None and not stream.closed:
-                stream.close()
-
-
-@pytest.fixture
-def child() -> Iterator[Callable[..., Child]]:
-    """Starts Python processes from source code; they are ended with the test."""
-    with contextlib.ExitStack() as ends:
-
-        def start(code: str, *arguments: object) -> Child:
-            return ends.enter_context(contextlib.closing(Child(code, *map(str, arguments))))
-
-        yield start
-
-
-@pytest.fixture
-def command() -> Iterator[Callable[..., subprocess.Popen[Any]]]:
-    """Starts the command line as a process of its own; it is ended with the test."""
-    with contextlib.ExitStack() as ends:
-
-        def start(*arguments: object, **options: Any) -> subprocess.Popen[Any]:
-            words = [sys.executable, "-m", "shmring", *map(str, arguments)]
-            pipe = subprocess.PIPE
-            options = {"stdin": pipe, "stdout": pipe, "stderr": pipe, **options}
-            process = ends.enter_context(subprocess.Popen(words, **options))
-            ends.callback(process.kill)
-            return process
-
-        yield start
-
-
-@pytest.fixture
-def in_child() -> Callable[[Callable[[], object]], None]:
-    """Runs a function in a forked child, in which it is to succeed."""
-
-    def run(function: Callable[[], object]) -> None:
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                function()
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-    return run
-
-
-class Thread(threading.Thread):
-    """A thread whose result or exception join() hands over."""
-
-    def __init__(
-        self, function: Callable[..., object], *arguments: object, patience: float
-    ) -> None:
-        super().__init__(daemon=True)
-        self._call = (function, arguments)
-        self._patience = patience
-        self.result: object = None
-        self.error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        function, arguments = self._call
-        try:
-            self.result = function(*arguments)
-        except BaseException as error:
-            self.error = error
-
-    def outcome(self) -> object:
-        self.join(self._patience)
-        assert not self.is_alive(), "the thread did not end in time"
-        if self.error is not None:
-            raise self.error
-        return self.result
-
-
-@pytest.fixture
-def thread(patience: float) -> Callable[..., Thread]:
-    """Runs a function in a thread; outcome() returns or raises what it did."""
-    return functools.partial(Thread, patience=patience)
 
 
 @pytest.fixture

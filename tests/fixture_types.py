@@ -1,4 +1,4 @@
-"""The types of the fixtures that many tests are given; conftest.py says what each one does."""
+"""The types of fixtures in conftest.py and children.py, which say what each one does."""
 
 from __future__ import annotations
 
