@@ -7,10 +7,10 @@
 #include "handle.h"
 
 /* Number of retries after lost races before the call lets other threads run: so few, because a retry is likely to
- * succeed, and giving up the GIL takes longer than a retry. */
+ * succeed, and giving up the GIL takes longer than a retry. A choice. */
 #define CONTENDED_SPIN 32
 /* Nanoseconds for which a call retries after lost races even if its timeout is over, or was 0: a lost race does
- * not mean that the ring is full or empty. */
+ * not mean that the ring is full or empty. A choice: far more than a race lasts. */
 #define CONTENDED_GRACE_NS 10000000
 /* Maximum number of naps, 50 us each (0.1 s together), in which close() waits until other threads unpin the
  * handle. */

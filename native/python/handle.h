@@ -89,7 +89,8 @@ enum retry {
 	RETRY_AGAIN = 1, /* try again */
 };
 
-/* Number of calls in a row that did not have to wait, after which the event loop's other tasks have their turn. */
+/* Number of calls in a row that did not have to wait, after which the event loop's other tasks have their turn: a
+ * choice, some 0.2 ms of calls. */
 #define STREAK 256
 
 /* A function that waits in the core, without the GIL. */

@@ -127,7 +127,8 @@ PyObject *runs_of(PyObject *Py_UNUSED(module), PyObject *args)
 /* --- writing items --------------------------------------------------------------------- */
 
 /* Least average length, in bytes, of items that are each written from their own memory. Shorter items are first
- * copied into one buffer, so that the write has few parts. */
+ * copied into one buffer, so that the write has few parts. Half a page is a choice: a larger value copies more
+ * bytes, a smaller one makes more parts. */
 #define LONG_ITEM (2 << 10)
 
 struct source {

@@ -14,7 +14,9 @@
 #include "shmring.h"
 
 #define FOREVER INT64_MAX
-#define GIL_FREE_BYTES (1 << 20) /* least bytes of a copy for which giving up the GIL pays */
+/* Least bytes of a copy for which the GIL is given up, a choice: 1 MB is copied in 0.1 ms, and another thread may
+ * keep the GIL for 5 ms (sys.getswitchinterval()). */
+#define GIL_FREE_BYTES (1 << 20)
 
 enum {
 	/* CHANGE: edit this for a new error */

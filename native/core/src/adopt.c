@@ -10,11 +10,14 @@
 #include "cells.h"
 #include "takes.h"
 
+/* Pauses between two tries of a consumer to get the admin lock for an adoption; each pause is twice the one
+ * before. Choices: a recovery has the lock for microseconds, a stopped process for as long as it is stopped. */
 #define LEAST_PAUSE_NS (100 * 1000LL)
 #define LONGEST_PAUSE_NS (50 * 1000 * 1000LL)
 /* Number of times that a consumer of an exclusive branch tries to get the admin lock, NAP_NS apart, before it
  * takes fresh messages without the lock. An exclusive branch has one consumer at a time, so its users expect the
- * messages in order: fresh messages that come before the older messages of an orphan break the order. */
+ * messages in order: fresh messages that come before the older messages of an orphan break the order. A choice:
+ * 20 tries take a millisecond, a recovery microseconds. */
 #define EXCLUSIVE_TRIES 20
 #define NAP_NS 50000
 

@@ -94,6 +94,8 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 	return SHMRING_OK;
 }
 
+/* Maximum number of entries that a count of waiting messages passes; the rest is estimated from them. A choice: a
+ * ring of the default size has so many. */
 #define STEPS 65536
 
 /* Reads the entry at `at`. Sets *next to the end of the message or run that begins there, and *messages to its

@@ -22,9 +22,11 @@
 enum {
 	WORDS = 128, /* futexes in one sleep at most (the kernel's FUTEX_WAITV_MAX) */
 	WORD_32 = 2, /* FUTEX_32, without FUTEX_PRIVATE: shared between processes */
-	SPINS = 256, /* maximum number of checks before a sleep; each look at all waits makes `count` checks */
+	SPINS = 256, /* maximum number of checks before a sleep, as in wait.c; each look at all waits makes
+			`count` checks */
 };
-/* Longest sleep on a part of the futexes, if one sleep cannot take all: all waits are checked after it. */
+/* Longest sleep on a part of the futexes, if one sleep cannot take all: all waits are checked after it. A choice:
+ * so late a message of the other part is noticed. */
 #define TURN_NS (1000 * 1000LL)
 
 /* struct futex_waitv of linux/futex.h */

@@ -10,7 +10,7 @@
 /* Longest time in which nobody looks for dead participants: half of the promised 100 ms. */
 #define SLICE_NS (50 * 1000 * 1000LL)
 /* Longest sleep of a producer on a ring where no branch gates: nobody wakes it when the claim of
- * another producer, which is in its way, is published. */
+ * another producer, which is in its way, is published. A choice. */
 #define UNTOLD_NS (1000 * 1000LL)
 /* wait_memory.took_ns after a wait in which nothing came */
 #define IN_VAIN INT64_MAX
