@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import functools
@@ -199,11 +200,7 @@ def pytest_collection_finish() -> None:
     """Let gc.collect() look at what tests leave, not at all that pytest has imported."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_sessionfinish() -> None:
-    """Let objects be collected that libraries count at the end of Python."""
-    gc.unfreeze()
+    atexit.register(gc.unfreeze)  # libraries count their objects at the end of Python
 
 
 @pytest.hookimpl(optionalhook=True)
