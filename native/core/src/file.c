@@ -263,8 +263,9 @@ int open_checked(const char *path, const char *name, uint32_t flags, int how, in
 
 	if (fd < 0) {
 		if (errno == ENOENT)
-			return fail(SHMRING_E_NOT_FOUND, "no ring \"%s\" on this host (looked for %s)", name,
-				    path);
+			return fail(SHMRING_E_NOT_FOUND,
+				    "no ring \"%s\" on this host (looked for %s); create it with `shmring create`",
+				    name, path);
 		if (errno == EISDIR || errno == ENXIO)
 			return fail(SHMRING_E_NOT_A_RING, "\"%s\" is not a regular file", name);
 		return fail_errno("cannot open it", name);

@@ -78,18 +78,7 @@ public final class Ring implements AutoCloseable {
 
   private static Ring attach(String name, int flags) {
     Path path = path(name);
-    try {
-      return new Ring(name, path, Native.attach(utf8(path.toString()), flags), false);
-    } catch (RingException error) {
-      if (error.status() == Status.NOT_FOUND) {
-        throw new RingException(
-            Status.NOT_FOUND,
-            "no ring \"%s\" on this host (looked for %s); create it with `shmring create`, or with"
-                + " shmring.create() in Python",
-            name, path);
-      }
-      throw error;
-    }
+    return new Ring(name, path, Native.attach(utf8(path.toString()), flags), false);
   }
 
   // CHANGE: edit this for a new option of a ring
