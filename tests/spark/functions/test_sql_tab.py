@@ -270,6 +270,8 @@ def test_wrong_settings_are_in_the_plan_the_log_and_the_status(spark, set_option
             other.range(1).collect()
     lines = said().splitlines()
     assert [lines.count(text) for text in expected] == [1] * len(expected)
+    plugin = "does nothing without spark.plugins=io.shmring.spark.ShmringPlugin"
+    expected.insert(3, f"spark.shmring.sidecar.scorer.workers {plugin}")
     misspelled = "spark.shmring.warmworkers is no setting of shmring: did you mean "
     found = status(other, queries=0)
     assert found["wrong_settings"] == [*expected, f"{misspelled}spark.shmring.warmWorkers?"]

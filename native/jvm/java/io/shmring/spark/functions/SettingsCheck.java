@@ -38,6 +38,7 @@ public final class SettingsCheck {
   public static final String RING = "spark.shmring.ring.";
 
   private static final String PREFIX = "spark.shmring.";
+  private static final String PLUGIN = "io.shmring.spark.ShmringPlugin";
   private static final List<String> ON_OR_OFF = List.of("on", "off");
   // SettingsCheck that functions over rings depend on.
   private static final List<String> SWITCHES =
@@ -63,21 +64,27 @@ public final class SettingsCheck {
   /** Returns what is wrong with the session's settings of shmring: wrong values, unknown names. */
   public static List<String> wrong(SQLConf conf) {
     List<String> wrong = new ArrayList<>();
+    boolean hasPlugin = conf.getConfString("spark.plugins", "").contains(PLUGIN);
     new TreeMap<>(CollectionConverters.asJava(conf.getAllConfs()))
         .subMap(PREFIX, PREFIX + Character.MAX_VALUE)
-        .forEach((name, value) -> objection(name, value).ifPresent(wrong::add));
+        .forEach(
+            (name, value) -> {
+              if (Stream.of(SIDECAR, RING).noneMatch(name::startsWith)) {
+                objection(name, value).ifPresent(wrong::add);
+              } else if (!hasPlugin) {
+                wrong.add(name + " does nothing without spark.plugins=" + PLUGIN);
+              }
+            });
     return wrong;
   }
 
   private static Optional<String> objection(String name, String value) {
     List<String> values = VALUES.get(name);
     if (values == null) {
-      return Stream.of(SIDECAR, RING).anyMatch(name::startsWith)
-          ? Optional.empty()
-          : Optional.of(
-              String.format(
-                  "%s is no setting of shmring: did you mean %s?",
-                  name, Options.nearest(name, VALUES.keySet())));
+      return Optional.of(
+          String.format(
+              "%s is no setting of shmring: did you mean %s?",
+              name, Options.nearest(name, VALUES.keySet())));
     }
     String given = values == ON_OR_OFF ? value : value.toLowerCase(Locale.ROOT);
     return values.isEmpty() || values.contains(given)
