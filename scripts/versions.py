@@ -85,6 +85,7 @@ IN_PYTHON = (
 LINKED = (
     *("tests/jvm/test_links.py", "tests/jvm/test_reader.py", "tests/jvm/test_writer.py"),
     *("tests/spark/test_unchanged.py", "tests/spark/test_unchanged_cases.py"),
+    *("tests/spark/test_unchanged_calls.py", "tests/spark/test_unchanged_workers.py"),
     *("tests/spark/test_driver.py", "tests/spark/functions/test_direct.py"),
 )
 TITLES = ("Spark", "Python", "pandas", "pyarrow", "Java", "jar for", "tests")
