@@ -212,6 +212,26 @@ def test_removed_branch_holds_nobody_and_its_next_raises(ring):
         fan.remove(b)
 
 
+def test_fan_out_forgets_followers_that_others_have_dropped(ring):
+    out, a, b, c, d, e = ring.sequence(), *(ring.sequence(n) for n in "abcde")
+    fan, empty = FanOut.to(a), FanOut()
+    out.then(fan).then(c)
+    fan.then(d)
+    empty.then(e)
+    ring.drop_branch("c")
+    ring.drop_branch("e")
+    assert fan.and_(b) is fan
+    assert out.then(empty) is empty
+    publish(out, b"x")
+    take(a)
+    assert take(d) is None, "the other follower waits for the newcomer"
+    take(b)
+    assert take(d) == b"x"
+    ring.drop_branch("b")
+    with pytest.raises(shmring.errors.BranchNotFound):
+        fan.and_(b)  # the member is missing, and not the follower
+
+
 def test_empty_fan_out_does_not_hold_the_producer(ring):
     out, a, c = ring.sequence(), ring.sequence("a"), ring.sequence("c")
     fan = FanOut.to(a)

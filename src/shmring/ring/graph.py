@@ -213,9 +213,18 @@ class FanOut(Node):
         self._members[node] = None
         if self._upstream is not None:
             _lead(node, self._upstream)
-        for follower in list(self._followers):
-            follower.follow(node)
+        self._let_followers_follow(node)
         return self
+
+    def _let_followers_follow(self, upstream: Node) -> None:
+        """Let all followers follow a node, and forget followers that somebody has dropped."""
+        for follower in list(self._followers):
+            try:
+                follower.follow(upstream)
+            except BranchNotFound:
+                if not _is_dropped(follower):
+                    raise
+                self._followers.pop(follower, None)
 
     def remove(self, node: Node) -> FanOut:
         """Remove a branch and drop it, with the branches of its chain that no other branch follows.
@@ -257,8 +266,8 @@ class FanOut(Node):
         members = list(self._members)
         for member in members:
             _lead(member, upstream)
-        for follower in list(self._followers) if not members else []:
-            follower.follow(upstream)
+        if not members:
+            self._let_followers_follow(upstream)
 
     def unfollow(self, upstream: list[str]) -> None:
         for ring in [sequence.ring for sequence in self.sequences()][:1]:
@@ -272,6 +281,13 @@ class FanOut(Node):
 
     def sequences(self) -> list[Sequence]:
         return [s for member in list(self._members) for s in member.sequences()]
+
+
+def _is_dropped(node: Node) -> bool:
+    """Return whether every branch of a node was dropped, by this process or another one."""
+    sequences = node.sequences()
+    there = {branch["name"] for s in sequences[:1] for branch in s.ring.branches()}
+    return bool(sequences) and not any(s.branch in there for s in sequences)
 
 
 # --- changes of the ring's graph ------------------------------------------------------------------
