@@ -31,8 +31,13 @@ ROOT = Path(__file__).resolve().parent.parent
 NOT_THERE = ("cc", "gcc", "clang", "javac", "jar", "zig", "make", "cmake", "ninja")
 SHELL = ("bash", "sh", "env")
 SPARKS = ("dirname", "java", "ps", "uname", "cp")  # commands of Spark's scripts, and a JRE
-# JVMs that live for seconds: the second compiler costs what it gains, and more.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# JVMs that live for seconds: the second compiler and the verification of Spark's classes cost what
+# they gain, and more. The tests' settings leave out Spark's UI.
+SHORT_LIVED = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+SUBMIT = f"--properties-file {ROOT / 'tests/spark-defaults.conf'} pyspark-shell"
 OF_SPARK = ("A Spark job, one line more", "A model beside Spark")  # sections of README
 MACHINES = ("x86_64", "aarch64")
 FOREIGN = "aarch64"
@@ -58,6 +63,7 @@ def run(*command: object, path: str | None = None, cwd: Path | None = None) -> s
     print("+", " ".join(words).splitlines()[0][:100], flush=True)
     variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # pip leaves compiling to imports
     variables |= dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), SHORT_LIVED)
+    variables["PYSPARK_SUBMIT_ARGS"] = SUBMIT
     variables.pop("PYTHONPATH", None)
     variables.pop("JAVA_HOME", None)
     if path is not None:
