@@ -23,6 +23,8 @@ PACKAGE := $(shell find src -type f -not -name '*.pyc' 2>/dev/null)
 # Half of the time of one that has Spark is waiting: two workers for each core of a small machine.
 DIVIDED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WORKERS ?= 4
+# Whether the C tests and what pytest needs are done; .ci/run does them beside pip: PREPARED=true
+PREPARED ?= false
 MINUTES ?= 2
 SECONDS ?= 60
 KILLS ?= 3000
@@ -94,7 +96,7 @@ $(VENV)/spark.jsa: $(VENV)/pyspark tests/spark_start.py | $(VENV)/installed
 
 .PHONY: test
 test: $(VENV)/installed postgresql ## the C and the Python tests, Spark's included
-	@$(MAKE) --no-print-directory --jobs 2 ctest $(VENV)/spark.jsa compiled
+	@$(PREPARED) || $(MAKE) --no-print-directory --jobs 2 ctest $(VENV)/spark.jsa compiled
 	$(BIN)/pytest $(DIVIDED) --durations 10
 
 # The first worker of a clean checkout would do it, and the others wait.
