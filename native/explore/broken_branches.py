@@ -13,7 +13,7 @@ BRANCHES = [
         "a visitor subscribes where a producer overwrites",
     ),
     Break(
-        "a new branch announces itself before its bit stands",
+        "a new branch announces itself before its bit is set",
         "graph.c",
         "\tfetch_or_seq_cst(&c->graph.active, bit(id));\n"
         "\tfetch_add_seq_cst(&c->graph.changes, 1);",
@@ -29,14 +29,14 @@ BRANCHES = [
         "a branch that begins behind an open claim, whose producer may die",
     ),
     Break(
-        "from now on begins at an open claim",
+        "a branch that begins after the last message begins at an open claim",
         "graph.c",
         "o->start == SHMRING_LATEST ? behind_published(r, claim) : o->sequence;",
         "o->start == SHMRING_LATEST ? 0 : o->sequence;",
         "a visitor begins at the end, beside an open claim with a message behind it",
     ),
     Break(
-        "from now on begins at a claim that was lost",
+        "a branch that begins after the last message begins at a lost claim",
         "graph.c",
         " (!is_published(r, at - 1) || lies_in_open_claim(r, at - 1)))\n\t\tat--;\n"
         "\treturn at && claim - at < r->capacity ? walk_runs(r, at - 1, at) : at;",
@@ -49,21 +49,21 @@ BRANCHES = [
         "a visitor begins at the end, beside an open claim and a longer one that was lost",
     ),
     Break(
-        "from now on begins behind a row of a batch that is not published",
+        "a branch that begins after the last message begins behind a row of an unpublished batch",
         "graph.c",
         "(!is_published(r, at - 1) || lies_in_open_claim(r, at - 1))",
         "!is_published(r, at - 1)",
         "a branch begins at the end while a batch is published",
     ),
     Break(
-        "what lies before the first of a branch is delivered",
+        "a branch delivers messages below its first sequence",
         "consumer.c",
         "\t\tfound->limit = t;\n",
         "",
         "a visitor begins behind an open claim where a producer overwrites",
     ),
     Break(
-        "an upstream is added to what was read before the lock",
+        "an upstream is added to a value that was read before the lock",
         "graph.c",
         "\tRETURN_NOT_OK(admin_enter_writable(r));\n\tstatus = change_locked(r, id, more, less);",
         "\tuint64_t after = (load_relaxed(&branch_at(r, id)->d.upstream) | more) & ~less;\n"
@@ -72,14 +72,14 @@ BRANCHES = [
         "two give a branch an upstream each; one may die",
     ),
     Break(
-        "who loses an upstream is not woken",
+        "a consumer whose branch loses an upstream is not woken",
         "graph.c",
         "\t\tderive(r);\n\t\twake_branches(r, bit(id));",
         "\t\tderive(r);",
         "asleep: a branch loses the upstream that held it",
     ),
     Break(
-        "a new branch does not look where the floor goes",
+        "a new branch does not read the floor's next value",
         "graph.c",
         "\tif (next > at)\n\t\tat = next;\n",
         "",
@@ -93,7 +93,7 @@ BRANCHES = [
         "a visitor subscribes where a producer overwrites",
     ),
     Break(
-        "who moves the floor counts changes after its first look",
+        "the advance of the floor reads changes after its first look",
         "floor.c",
         "\tuint32_t changes = load_acquire(&c->graph.changes);"
         " /* read before gate(), so no new branch is missed */\n"

@@ -27,21 +27,21 @@ MESSAGES = [
         "producers of two sizes and a consumer; both may die",
     ),
     Break(
-        "recovery takes any n of the dead for the hole's",
+        "recovery takes the n of any dead seat for the hole's length",
         "claims.c",
         "&& passed_through(r, h, h + n))",
         ")",
         "producers of two sizes and a consumer; both may die",
     ),
     Break(
-        "recovery does not wait for the living at the same place",
+        "recovery settles a hole although a living seat has the same intent",
         "claims.c",
         "\t\tif (seat_alive(r, i))\n\t\t\treturn 0;",
         "\t\tif (seat_alive(r, i))\n\t\t\tcontinue;",
         "two producers and a consumer; a producer may die",
     ),
     Break(
-        "recovery looks at the hole once only",
+        "recovery does not check the hole again",
         "claims.c",
         "\t\tif (is_hole(r, h)) {\n\t\t\t/* A batch's",
         "\t\tif (h < NONE) {\n\t\t\t/* A batch's",
@@ -66,7 +66,7 @@ MESSAGES = [
         "two consumers share; one may die",
     ),
     Break(
-        "a consumer believes what its seat says that it holds",
+        "a consumer trusts its seat's ranges, and not its own record",
         "consumer.c",
         "\tRETURN_NOT_OK(consumer_check_held(consumer, first, end));\n",
         "\tseat_read_ranges(s, consumer->range);\n"
@@ -97,21 +97,21 @@ MESSAGES = [
         "a producer laps two consumers, one of which may die",
     ),
     Break(
-        "the dead hold producers on a branch with drop_oldest",
+        "leases of the dead hold producers back on a branch with drop_oldest",
         "floor.c",
         "if (holds_only && load_acquire",
         "if (false && load_acquire",
         "a branch that is overrun, whose only consumer may die",
     ),
     Break(
-        "a handle's seat is lent to two at a time",
+        "a handle lends its seat to two participants at a time",
         "seats.c",
         "\tif (own == NOBODY || r->lent)",
         "\tif (own == NOBODY)",
         "a consumer's seat is a producer's next; its owner may die",
     ),
     Break(
-        "who leaves without the admin lock keeps the seat's lock",
+        "a participant that leaves without the admin lock keeps the seat's lock",
         "seats.c",
         "\tlock_file_drop(page);",
         "\t(void)page;",
@@ -132,14 +132,14 @@ MESSAGES = [
         "asleep: two consumers share what a producer pushes",
     ),
     Break(
-        "who was woken does not show the other sleepers",
+        "a woken consumer does not set the bit of the other sleepers",
         "wake.c",
         "\tfetch_or_seq_cst(&consumer->ring->cursors->asleep.v, mask);",
         "",
         "asleep: two consumers share what a producer pushes",
     ),
     Break(
-        "who was woken looks before it shows the other sleepers",
+        "a woken consumer looks for work before it sets the bit of the other sleepers",
         "wake.c",
         "\tfetch_or_seq_cst(&consumer->ring->cursors->asleep.v, mask);\n"
         "\theavy_barrier(consumer->ring->asymmetric);\n"
@@ -149,7 +149,7 @@ MESSAGES = [
         "asleep: two consumers share what a producer pushes",
     ),
     Break(
-        "a release wakes nobody",
+        "a release wakes no producer",
         "takes.h",
         "\tstore_release(&consumer->seat->lease.hold, low);\n"
         "\twake_after_release(consumer->ring, consumer->branch, low);",
@@ -176,21 +176,21 @@ MESSAGES = [
         "asleep: a consumer that waits is interrupted while a message comes",
     ),
     Break(
-        "an interrupt wakes one of the branch's consumers",
+        "an interrupt wakes only one of the branch's consumers",
         "wait.c",
         "\t\twake(consumer->branch, INT_MAX); /* wakes all:",
         "\t\twake(consumer->branch, 1); /* wakes all:",
         "asleep: of two consumers the second one is interrupted",
     ),
     Break(
-        "who is interrupted and leaves does not pass its wake-up on",
+        "a consumer that is interrupted and leaves does not pass its wake-up on",
         "join.c",
         "\twake_after_release(r, consumer->branch, NONE);\n\tpass_wake_up_on(consumer);",
         "\twake_after_release(r, consumer->branch, NONE);",
         "asleep: of two consumers one is interrupted while a message comes",
     ),
     Break(
-        "who was woken and stops waiting does not pass its wake-up on",
+        "a woken consumer that stops waiting does not pass its wake-up on",
         "wait.c",
         "\tif (w->consumer)\n"
         "\t\tpass_wake_up_on(w->consumer); /* the caller may not wait again */\n",
@@ -207,14 +207,14 @@ MESSAGES = [
         "asleep: a producer that waits is interrupted",
     ),
     Break(
-        "an interrupt wakes one of the producers",
+        "an interrupt wakes only one of the producers",
         "wake.c",
         "\t\t\tfutex(word, FUTEX_WAKE, INT_MAX, NULL);\n\t\t\tbreak;",
         "\t\t\tfutex(word, FUTEX_WAKE, 1, NULL);\n\t\t\tbreak;",
         "asleep: of two producers one is interrupted after the other",
     ),
     Break(
-        "a waker whose CAS failed gives its cleared wish to nobody",
+        "a waker whose CAS failed does not release the wish that it cleared",
         "wake.c",
         "\t\tseen = fetch_add_seq_cst(word, 0);\n",
         "",
@@ -239,21 +239,21 @@ MESSAGES = [
         "two producers and a consumer; a producer may die",
     ),
     Break(
-        "rows of a batch that was not published prove a claim behind it",
+        "rows of an unpublished batch count as evidence of a claim behind it",
         "claims.c",
         "\treturn seat >= r->seat_count || load_relaxed(&r->seats[seat].intent.lo) != h;",
         "\treturn true;",
         "a run of two, a message of one slot; both may die",
     ),
     Break(
-        "recovery measures what is no hole",
+        "recovery measures a claim that is no hole",
         "claims.c",
         "\tif (h != NONE && is_hole(r, h)) {\n\t\tuint64_t n",
         "\tif (h != NONE) {\n\t\tuint64_t n",
         "two producers and a consumer; a producer may die",
     ),
     Break(
-        "a dead one keeps what it was about to take",
+        "a dead consumer keeps the range of a take that failed",
         "takes.c",
         "\t\tif (taken != (end << 8 | index))\n"
         "\t\t\tseat_strike(s, load_relaxed(&s->lease.take_lo), end);\n",
@@ -261,7 +261,7 @@ MESSAGES = [
         "two consumers share; one may die",
     ),
     Break(
-        "who asks for the floor reads the holds before taken",
+        "the advance of the floor reads the holds before taken",
         "floor.c",
         "\t\tuint64_t taken = load_acquire(&b->taken.v);\n"
         "\t\tuint64_t low = holds_only ? NONE : taken >> 8;\n",
@@ -275,7 +275,7 @@ MESSAGES = [
         "a producer laps a consumer",
     ),
     Break(
-        "a stake looks where the floor goes before it holds",
+        "a stake reads the floor's next value before its hold is stored",
         "takes.c",
         "\tif (at < load_relaxed(&consumer->seat->lease.hold))\n"
         "\t\tstore_relaxed(&consumer->seat->lease.hold, at);\n"
@@ -320,7 +320,7 @@ MESSAGES = [
         weak=True,
     ),
     Break(
-        "who was woken looks without a barrier for what to pass on",
+        "a woken consumer looks for work to pass on without a barrier",
         "wake.c",
         "\theavy_barrier(consumer->ring->asymmetric);\n\tif (has_work",
         "\tif (has_work",
@@ -328,7 +328,7 @@ MESSAGES = [
         weak=True,
     ),
     Break(
-        "a release asks where a branch stands that holds nobody back",
+        "a release reads the position of a branch that holds nobody back",
         "wake.c",
         " || gates_by_holds_only(b)))",
         "))",
@@ -344,7 +344,7 @@ MESSAGES = [
         "asleep: two wake producers, and one of these falls asleep in between",
     ),
     Break(
-        "a producer says what it wants before it says that it sleeps",
+        "a producer stores its wish before it announces its sleep",
         "waiter.c",
         "\t\t*seen = fetch_or_seq_cst(word, 1) | 1;\n"
         "\t\tlower_to(&c->producers.wanted, floor_needed(w, slots));"

@@ -28,7 +28,7 @@ BREAKS = [
         arguments=FEWER,
     ),
     Break(
-        "a ring gets its name before its maker is in it",
+        "a ring gets its name before its creator has attached",
         "create.c",
         "\tif (!status && ring)\n"
         "\t\tstatus = attach_draft(d.path, name, &r);\n"
@@ -42,7 +42,7 @@ BREAKS = [
         arguments=FEWER,
     ),
     Break(
-        "a draft does not say whose it is before it is filled",
+        "a draft has no owner's mark before it is filled",
         "create.c",
         "if (pwrite(fd, (const uint8_t *)h + before, bytes, (off_t)before) == (ssize_t)bytes)\n",
         "",
@@ -58,7 +58,7 @@ BREAKS = [
         "hand back",
     ),
     Break(
-        "a dead one's range is struck before an orphan records it",
+        "the range of a dead consumer is struck before an orphan records it",
         "orphans.c",
         "\t\torphan_record(r, s,",
         "\t\tstore_relaxed(&s->range[k].lo, NONE);\n\t\torphan_record(r, s,",
@@ -88,7 +88,7 @@ BREAKS = [
         "subscribe behind an open claim",
     ),
     Break(
-        "repair derives nothing from the upstreams",
+        "the repair of the graph does not derive followers and roots from the upstreams",
         "branches.c",
         "\trepair_orphans(r);\n\tderive(r);\n",
         "\trepair_orphans(r);\n",
