@@ -134,6 +134,7 @@ static void changed_by(int thread, size_t word)
 	}
 }
 
+/* CHANGE: edit this for a new version of the layout */
 /* Returns true for a seat's counters. They never change here: no thread acts on them, and if they changed,
  * no state would come twice. */
 static bool is_counter(size_t word)

@@ -23,6 +23,7 @@ from shmring.sidecars.options import (
     Option,
     PluginOptions,
     SidecarOptions,
+    names_for_workers,
     read_settings,
     rows,
     setting_of,
@@ -163,6 +164,15 @@ def test_command_has_each_option_with_its_text() -> None:
         option = f"--{name.replace('_', '-')} {row.takes.metavar}".strip()
         default = f" [default: {row.default_words}]" if row.default_words else ""
         assert f"{option} {row.words}{default}" in said
+
+
+def test_pages_name_the_options_in_which_sidecars_of_one_name_agree() -> None:
+    path = Path(__file__).parents[2] / "docs/guides/model-server.md"
+    (page,) = re.findall(r"starts only if it serves the same: (.*?)\. Then", path.read_text(), re.S)
+    (words,) = re.findall(r"and the same (.*?)\. A sidecar", shmring.Sidecar.__doc__ or "", re.S)
+    shared = {"slots", *names_for_workers()}
+    assert {each.replace("-", "_") for each in re.findall(r"`--([\w-]+)`", page)} == shared
+    assert set(re.findall(r"`(\w+)`", words)) == shared
 
 
 # CHANGE: edit this for a new option of a sidecar

@@ -43,6 +43,7 @@ bool orphans_have_seats(const shmring *r)
 	return false;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
 {
 	int status;

@@ -74,7 +74,7 @@ def sidecar(target: str, name: str | None, **options: Unpack[CommandOptions]) ->
     there, too: each worker reads that itself. `shmring check NAME` shows the sidecar's state.
 
     Sidecars of one name share the requests, and must serve the same: one with another file, Python,
-    --slots or batching does not start, unless it is to --replace those that run.
+    --slots, --pin or batching does not start, unless it is to --replace those that run.
     """
     if not all(target.partition(":")):
         raise click.UsageError(f"a sidecar is named as module:function, not {target!r}")
