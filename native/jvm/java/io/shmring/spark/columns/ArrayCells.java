@@ -32,7 +32,7 @@ final class ArrayCells implements RootWriter.Cells {
   /** Returns whether this class writes a vector's arrays. */
   static boolean take(FieldVector vector) {
     return vector.getMinorType() == MinorType.LIST
-        && FlatColumn.isFlat(((ListVector) vector).getDataVector());
+        && FlatColumn.isFlat(((ListVector) vector).getDataVector().getMinorType());
   }
 
   /**

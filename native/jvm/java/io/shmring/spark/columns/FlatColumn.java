@@ -5,6 +5,7 @@ import java.util.stream.Stream;
 import org.apache.arrow.vector.BaseVariableWidthVector;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.types.Types.MinorType;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
@@ -62,7 +63,7 @@ public final class FlatColumn extends ArrowColumnVector {
   }
 
   private static ArrowColumnVector of(FieldVector vector) {
-    return isFlat(vector) ? new FlatColumn(vector) : new ArrowColumnVector(vector);
+    return isFlat(vector.getMinorType()) ? new FlatColumn(vector) : new ArrowColumnVector(vector);
   }
 
   @Override
@@ -136,11 +137,11 @@ public final class FlatColumn extends ArrowColumnVector {
 
   // CHANGE: edit this for a new type between Spark and Arrow
   /**
-   * Returns whether this class reads, and {@link FlatCells} writes, values of the vector's type by
-   * their addresses. Spark's own classes read and write all other types.
+   * Returns whether this class reads, and {@link FlatCells} writes, values of the type by their
+   * addresses. Spark's own classes read and write all other types.
    */
-  static boolean isFlat(FieldVector vector) {
-    return switch (vector.getMinorType()) {
+  public static boolean isFlat(MinorType type) {
+    return switch (type) {
       case TINYINT, SMALLINT, INT, BIGINT, FLOAT4, FLOAT8 -> true;
       case DATEDAY, TIMESTAMPMICRO, TIMESTAMPMICROTZ, VARCHAR, VARBINARY -> true;
       default -> false;

@@ -98,7 +98,7 @@ public final class RootWriter {
   }
 
   private Cells cells(FieldVector vector, int column, long room) {
-    if (FlatColumn.isFlat(vector)) {
+    if (FlatColumn.isFlat(vector.getMinorType())) {
       return FlatCells.of(vector, column, capacity, room);
     }
     return ArrayCells.take(vector)

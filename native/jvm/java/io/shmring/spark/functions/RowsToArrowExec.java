@@ -1,12 +1,15 @@
 package io.shmring.spark.functions;
 
 import io.shmring.spark.columns.BatchSizes;
+import io.shmring.spark.columns.FlatColumn;
 import io.shmring.spark.columns.RowSink;
+import io.shmring.spark.columns.SparkTypes;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
+import org.apache.arrow.vector.types.Types;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -27,9 +30,7 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.WholeStageCodegenExec;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.BinaryType;
-import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DayTimeIntervalType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.unsafe.Platform;
 import scala.collection.immutable.IndexedSeq;
@@ -50,6 +51,7 @@ public final class RowsToArrowExec extends ProductPlan implements CodegenSupport
   static final String SINK = "rowSink";
 
   private static final String SINK_CLASS = RowSink.class.getName();
+  private static final SparkTypes SPARK_TYPES = new SparkTypes("UTC", false);
 
   // Columns that one generated method writes, so few because the JVM does not compile a method of
   // more than 8,000 bytes.
@@ -246,14 +248,13 @@ public final class RowsToArrowExec extends ProductPlan implements CodegenSupport
     return type instanceof StringType || type instanceof BinaryType;
   }
 
-  // CHANGE: edit this for a new type between Spark and Arrow
   /**
-   * Returns whether each value has a fixed size, the same in generated code and in vectors: the
-   * primitive types that FlatColumn.isFlat() takes.
+   * Returns whether each value has a fixed size, the same in generated code and in vectors. The code
+   * writes such a value to its address, which RowSink knows only for the types of FlatColumn.
    */
   private static boolean isNumber(DataType type) {
-    return CodeGenerator.isPrimitiveType(type)
-        && !(type instanceof BooleanType || type instanceof DayTimeIntervalType);
+    return !isBytes(type)
+        && FlatColumn.isFlat(Types.getMinorTypeForArrowType(SPARK_TYPES.arrow(type)));
   }
 
   /** Returns code that writes a value that is not null. */
