@@ -14,7 +14,10 @@ import java.util.Objects;
 final class Slots {
   private static final int SHIFT = 30;
 
-  /** The most bytes of one copy: a garbage collection waits for the end of each copy. */
+  /**
+   * Maximum bytes of one copy. A garbage collection waits until a copy ends, so larger copies are
+   * made in several steps.
+   */
   private static final int MOST_AT_ONCE = 1 << 20;
 
   private final ByteBuffer[] windows;

@@ -47,8 +47,8 @@ public final class AnswerDecoder {
   private final LongConsumer passedOn;
   private byte[] last = NONE; // the schema of `decoder`, as an IPC message
   private Optional<BatchDecoder> decoder = Optional.empty();
-  // Schema of a whole answer, if the answer's own schema was last passed to accept(); empty if an
-  // answer with that schema has all its columns itself.
+  // Schema of the answer after the columns that it leaves out were added. accept() sets this field
+  // when an answer has a new schema; empty if such an answer leaves out no column.
   private Optional<Schema> wholeSchema = Optional.empty();
   // Place in the request of each column of `wholeSchema`, or OWN if the answer has the column.
   private List<Integer> places = List.of();
@@ -184,10 +184,11 @@ public final class AnswerDecoder {
    * Returns the schema of a whole answer.
    *
    * @param own schema of the columns that the answer has itself
-   * @param said the description of the columns in the answer's metadata; sidecars/wire.py has its
-   *     format
-   * @param places gets, for each column of the whole answer, its place in the request, or OWN
-   * @throws RingException if the text names columns that the request does not have, or does not fit
+   * @param said text from the answer's metadata that names the columns which the answer leaves out;
+   *     sidecars/wire.py describes the text's format
+   * @param places an empty list, which gets the place in the request of each column of the whole
+   *     answer, or OWN if the answer has the column itself
+   * @throws RingException if `said` names columns that the request does not have, or does not fit
    *     the answer's own columns
    */
   private static Schema whole(Schema own, Schema request, String said, List<Integer> places) {

@@ -42,7 +42,7 @@ final class Arena implements AutoCloseable {
                 .build());
   }
 
-  /** Returns the most memory for a batch whose message has `message` bytes. */
+  /** Returns the maximum bytes of memory for a batch whose message has `message` bytes. */
   static long limit(long message) {
     return FACTOR * message + SMALL;
   }

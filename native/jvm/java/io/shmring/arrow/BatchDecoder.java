@@ -300,7 +300,7 @@ public final class BatchDecoder {
     return buffers;
   }
 
-  /** Copies a piece into a buffer, or makes the piece there. */
+  /** Fills a buffer: copies a piece of the message, or writes the piece's fill value. */
   private static ArrowBuf filled(ArrowBuf buffer, Piece piece, Body body) {
     if (piece.filled() > 0) {
       MemoryUtil.setMemory(buffer.memoryAddress(), piece.filled(), (byte) piece.fill());
@@ -343,7 +343,10 @@ public final class BatchDecoder {
     return buffers;
   }
 
-  /** Returns the memory of a buffer, which Arrow itself gives only if something retains it. */
+  /**
+   * Returns the memory of a buffer. Arrow's own method for this refuses a buffer that no batch or
+   * vector has retained yet.
+   */
   private static ByteBuffer memory(ArrowBuf buffer, long length) {
     return MemoryUtil.directBuffer(buffer.memoryAddress(), (int) length);
   }

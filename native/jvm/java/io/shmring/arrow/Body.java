@@ -51,7 +51,7 @@ record Body(Message message, Frame frame, RecordBatch batch) {
         : new ArrowBodyCompression(found.codec(), found.method());
   }
 
-  /** Returns the most memory that copies of the buffers may take. */
+  /** Returns the maximum bytes of memory that copies of the buffers may take. */
   long limit() {
     return FACTOR * message.length() + SMALL;
   }

@@ -116,7 +116,10 @@ public final class Conversion {
     }
   }
 
-  /** Replaces the values of a field. Nodes and buffers lie in the order of the tree of fields. */
+  /**
+   * Replaces the values of a field and of the fields inside it. The nodes and buffers of a field
+   * come directly before those of its children.
+   */
   private void convert(
       Field field, String column, Iterator<ArrowFieldNode> nodes, ListIterator<ArrowBuf> buffers) {
     ArrowFieldNode node = nodes.next();

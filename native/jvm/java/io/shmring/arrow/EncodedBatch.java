@@ -94,7 +94,10 @@ public final class EncodedBatch implements AutoCloseable {
     }
   }
 
-  /** Copies the IPC messages' bytes from `first` on into a claim, from `place` to its end. */
+  /**
+   * Fills a claim from offset `place` to the claim's end with the bytes of the IPC messages,
+   * beginning with byte number `first`.
+   */
   private void copy(long first, Claim claim, long place) {
     Into into = new Into(claim, place, first);
     into.write(ByteBuffer.wrap(schema));

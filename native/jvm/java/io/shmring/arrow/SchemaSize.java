@@ -12,14 +12,15 @@ import org.apache.arrow.flatbuf.Type;
 import org.apache.arrow.flatbuf.Union;
 
 /**
- * Checks that a schema is no larger than its bytes. Inside a flatbuffer several fields may share
- * one child or one text, so that a few bytes can stand for an endless tree; Arrow's own writers
- * share nothing.
+ * Refuses a schema whose fields and texts, each counted as often as the schema refers to it, have
+ * more bytes than the message that contains the schema. Inside a flatbuffer several fields may
+ * share one child or one text, so that a few bytes can stand for an endless tree; Arrow's own
+ * writers share nothing.
  */
 final class SchemaSize {
   private static final int PREFIX = 8;
-  // Least bytes of a field, or of a key with its value in the metadata: 4 in its flatbuffer table,
-  // and 4 for the reference to the table.
+  // Minimum bytes of a field, or of a pair of key and value in the metadata: 4 in the flatbuffer
+  // table of the field or pair, and 4 for the reference to this table.
   private static final int LEAST = 8;
 
   private long left;
@@ -30,7 +31,8 @@ final class SchemaSize {
 
   /**
    * @param bytes an IPC message with a schema, and maybe more bytes
-   * @throws IllegalArgumentException if there is no schema, or the schema is larger than its bytes
+   * @throws IllegalArgumentException if there is no schema, or the schema's fields and texts have
+   *     more bytes than the message
    */
   static void check(byte[] bytes) {
     ByteBuffer all = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);

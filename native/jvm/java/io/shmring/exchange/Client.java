@@ -40,7 +40,7 @@ public interface Client extends AutoCloseable {
   /**
    * Returns whether a further batch should be sent before the oldest one is answered.
    *
-   * @param most the most batches under way; a client may allow more while the batches are small
+   * @param most maximum number of batches under way; a client may allow more small batches
    */
   default boolean wantsMore(int most) {
     return underWay() < most;
@@ -135,7 +135,7 @@ public interface Client extends AutoCloseable {
   }
 
   // CHANGE: edit this for a new field of a request
-  /** Identifies the task that sends a request. Each request carries it. */
+  /** Identifies the task that sends a request; each request carries this record. */
   public record Work(String application, int stage, int partition, long attempt) {
     static final Work NOBODYS = new Work("", 0, 0, 0);
   }

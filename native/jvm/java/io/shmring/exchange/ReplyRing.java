@@ -29,7 +29,7 @@ final class ReplyRing implements AutoCloseable {
   private static final long MOST_SLOTS = 65_536;
   static final long SLOT_COST = 332; // file bytes of a slot: 300 of payload, 32 of control data
 
-  /** Divisor: one reply ring may take 1/32 of the free memory, so that later rings find room. */
+  /** Divisor: a reply ring takes at most 1/32 of the free memory, so that later rings find room. */
   private static final int PART = 32;
 
   /** Divisor: memory is short, and no ring is kept for later tasks, if less than 1/8 is free. */

@@ -34,7 +34,8 @@ public final class SidecarClient implements Client {
   // microsecond for each participant.
   private static final long LOOK_NANOS = 250_000_000;
   // Longest single wait for room for a request, and longest single wait for an answer. The client
-  // tries both in turn, because a worker may wait for this client's answers to be taken.
+  // alternates between the two: a worker makes no room for requests while the worker itself waits
+  // until this client takes answers.
   private static final Duration SLICE = Duration.ofMillis(50);
   // Number of workers that may die while they work on one request before the request counts as the
   // cause.
@@ -107,7 +108,7 @@ public final class SidecarClient implements Client {
   /**
    * Begins to work for a task.
    *
-   * @param inFlight the most requests under way
+   * @param inFlight maximum number of requests under way
    * @param check a check that is called with the schema of an answer, at least whenever the schema
    *     has changed since the last answer
    */

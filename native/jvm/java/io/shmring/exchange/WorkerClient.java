@@ -199,8 +199,9 @@ public final class WorkerClient implements Client {
   }
 
   /**
-   * Sends the unsent requests, and then the end, as far as the ring has room. Returns whether all
-   * were sent.
+   * Sends the unsent requests, and after the last request of the task a message that says so (flag
+   * END). Returns false if something remains to be sent: there was no room in the ring, or the
+   * thread was interrupted. Sends nothing to a worker that has ended its answers.
    */
   private boolean push() {
     try {
@@ -326,8 +327,9 @@ public final class WorkerClient implements Client {
   }
 
   /**
-   * Takes a message. Does nothing and returns true if an answer that was received, or the end, is
-   * still to be given out. Returns false if no message came in time.
+   * Takes a message of the worker. Does nothing and returns true if next() has not yet returned the
+   * answer that was taken last, or if the worker has sent its last message. Returns false if no
+   * message came in time.
    */
   private boolean take(Duration wait) {
     if (received.isPresent() || ended) {

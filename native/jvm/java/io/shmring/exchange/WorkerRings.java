@@ -144,7 +144,7 @@ public final class WorkerRings implements AutoCloseable {
     return 2 * slots * ReplyRing.SLOT_COST;
   }
 
-  /** Returns the most bytes of a message: a quarter of the ring, so that several fit at a time. */
+  /** Returns the maximum bytes of a message: 1/4 of the ring, so that several messages fit. */
   long mostBytes() {
     return slots * Ring.SLOT_BYTES / 4;
   }

@@ -35,7 +35,8 @@ public final class LinkCheck {
   private static final String CLASS_FILE = ".class";
   private static final String OURS = "io/shmring/spark/";
 
-  // Tags of constants in a class file; methods of classes have a tag between the last two.
+  // Tags in a class file of constants that name a class, a field, or a method of an interface. The
+  // tag between FIELD and INTERFACE_METHOD, 10, is that of a method of a class.
   private static final int CLASS = 7;
   private static final int FIELD = 9;
   private static final int INTERFACE_METHOD = 11;
@@ -127,7 +128,7 @@ public final class LinkCheck {
     }
   }
 
-  /** Returns what the classes of these files use of Spark. */
+  /** Returns the members of Spark that the classes in these files use, and the classes' parents. */
   public static Uses uses(Map<String, byte[]> files) {
     Uses uses = new Uses(new TreeSet<>(), new TreeMap<>());
     for (byte[] bytes : files.values()) {
@@ -210,8 +211,8 @@ public final class LinkCheck {
 
   /**
    * Returns a method that is still abstract because a newer Spark has added it to a class or
-   * interface that a class of shmring extends. Loads no other classes of shmring, because that
-   * would take as long as all the rest.
+   * interface that a class of shmring extends. Loads only the classes of shmring that extend
+   * Spark's, because loading all of them would double the time of the check.
    */
   public static Optional<String> unimplemented(Uses uses, ClassLoader loader) {
     try {

@@ -53,8 +53,9 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
   }
 
   /**
-   * Keeps the references to our nodes out of the class around it: the JVM loads the nodes only when
-   * addTo() is called, and they can be loaded only if Spark has all members that they use.
+   * Keeps the references to shmring's plan nodes out of ShmringExtensions. So the JVM loads the
+   * nodes only when addTo() is called. Loading the nodes fails if Spark lacks a member that they
+   * use.
    */
   private static final class Functions {
     static void addTo(SparkSessionExtensions extensions) {
@@ -64,9 +65,11 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
   }
 
   /**
-   * Refuses plans that read a branch twice, because the two reads would share its messages, and
-   * changes of a table's columns, because a table has the columns of its ring. Logs wrong settings.
-   * The strategy plans nothing. It is a strategy only because Spark calls strategies after the
+   * Refuses plans that read a branch twice, because the two reads would share the branch's
+   * messages. Refuses changes of a table's columns, because a table has the columns of its ring.
+   * Logs wrong settings.
+   *
+   * <p>The strategy plans nothing. It is a strategy only because Spark calls strategies after the
    * optimizer has run and after cached results were put into the plan.
    */
   static final class PlanCheck extends SparkStrategy {
@@ -92,7 +95,7 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
 
   /** The reads of branches in a plan, also in subqueries and in caches that are not filled yet. */
   static final class PlannedReads {
-    // Keys are lists of a ring's identity and a branch.
+    // Each key is a list of two elements: a ring's identity and the name of a branch.
     private final Map<Object, Scan> scans = new HashMap<>();
 
     /**

@@ -11,14 +11,14 @@ import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * Writes a column of arrays whose elements {@link FlatCells} can write, for example embeddings. The
- * numbers of an array without nulls are copied at once; Spark's writer, which goes number by
+ * Writes a column of arrays whose elements {@link FlatCells} can write, for example embeddings. An
+ * array of numbers without nulls is copied in one step; Spark's writer, which goes number by
  * number, took ten times as long.
  */
 final class ArrayCells implements RootWriter.Cells {
   private static final int FIRST_ELEMENTS = 1024;
-  // Maximum number of elements of a batch. The room doubles when it is full, and 2^31 is not an
-  // int.
+  // Maximum number of elements of a batch. The room doubles when it is full, and an int
+  // cannot hold twice this number.
   private static final int MOST_ELEMENTS = 1 << 30;
 
   private final ListVector vector;

@@ -17,9 +17,9 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Makes Spark's rows of columns. A row stores a binary as it stores a text. Spark's code copies the
- * bytes of a text directly, but makes an array of a binary first, which costs as much again; so
- * binaries are read as texts if possible.
+ * Turns the rows of columnar batches into rows in Spark's own format (UnsafeRow). An UnsafeRow
+ * stores a binary as it stores a text. Spark's code copies the bytes of a text directly, but copies
+ * a binary into an array first, which doubles the cost; so binaries are read as texts if possible.
  */
 public final class ColumnRows {
   private final StructType types;
@@ -63,8 +63,8 @@ public final class ColumnRows {
   }
 
   /**
-   * Returns a function that makes Spark's row of a batch's row; each result is valid until the next
-   * call.
+   * Returns a function that turns a row of the batch into an UnsafeRow, which is valid until the
+   * next call of the function.
    */
   public Function<InternalRow, UnsafeRow> of(ColumnarBatch batch) {
     if (arrays == null) {

@@ -161,7 +161,7 @@ abstract class FlatCells implements RootWriter.Cells {
     return 0;
   }
 
-  /** Returns the bytes of a number; 0 for texts and binaries. */
+  /** Returns the size of a number in bytes; 0 for texts and binaries. */
   int width() {
     return 0;
   }
@@ -455,8 +455,8 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     /**
-     * Copies values as long as one lies directly after the other, as they mostly do. Returns their
-     * number.
+     * Copies the values from row `from` on that lie in memory one directly after the other: mostly
+     * all of them. Returns the number of copied values.
      */
     private int putRun(WritableColumnVector source, int from, int most, int at, boolean nulls) {
       int start = source.getArrayOffset(from);

@@ -19,7 +19,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Makes columns of the messages of a ring. */
+/** Turns a ring's messages into columnar batches. */
 public interface RingColumns {
   int messagesPerBatch();
 

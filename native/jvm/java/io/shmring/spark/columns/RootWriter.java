@@ -231,7 +231,7 @@ public final class RootWriter {
   /**
    * Begins the next batch, in the same memory.
    *
-   * @param mostBytes limit of the bytes of its rows; the first row may have more
+   * @param mostBytes maximum bytes of the batch's rows; the first row may have more
    */
   public void reset(long mostBytes) {
     rows = 0;

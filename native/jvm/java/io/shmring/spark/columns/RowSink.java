@@ -212,7 +212,11 @@ public final class RowSink extends GenericInternalRow {
     }
   }
 
-  /** Writes a value, in the form that rows have, of a type for which there is no other method. */
+  /**
+   * Writes a value with Spark's writer; for types that no other method takes.
+   *
+   * @param value the value in the form in which Spark's rows contain it
+   */
   public void put(int column, Object value) {
     update(column, value);
     writer.cells(column).write(this, row);

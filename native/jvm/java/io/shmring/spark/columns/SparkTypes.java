@@ -83,7 +83,8 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
     if (type instanceof MapType map) {
       return isSupported(map.keyType()) && isSupported(map.valueType());
     }
-    // A derived type, for example a text with a collation, equals none of these types.
+    // Most types are compared by equals(), which refuses a type derived from them, for example a
+    // text with a collation.
     return type instanceof DecimalType
         || type instanceof DayTimeIntervalType
         || type.equals(DataTypes.StringType)
@@ -141,7 +142,7 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
     if (type instanceof DayTimeIntervalType) {
       return new ArrowType.Duration(TimeUnit.MICROSECOND);
     }
-    // instanceof, because a StringType with a collation may not be equal to one without a collation.
+    // Use instanceof: a StringType with a collation is not equal to one without a collation.
     if (type instanceof StringType) {
       return large ? ArrowType.LargeUtf8.INSTANCE : ArrowType.Utf8.INSTANCE;
     }

@@ -168,7 +168,8 @@ final class PythonCalls {
   /**
    * Returns the call of a function that gets all columns.
    *
-   * @param places places of keys and values among the sent columns, in Spark's form
+   * @param places places of keys and values among the sent columns, as Spark's
+   *     PandasGroupUtils.resolveArgOffsets() encodes them; {0} for a function without keys
    */
   static PythonCall ofFrames(
       PythonUDF function, int[] places, Option<String> artifacts, Settings settings) {

@@ -25,7 +25,7 @@ public final class SettingsCheck {
   /** Setting: "on" or "off"; "on" collects results of the driver over shared memory. */
   public static final String DRIVER = "spark.shmring.driver";
 
-  /** Setting: the most bytes of a result. */
+  /** Setting: maximum bytes of a result that the driver collects. */
   public static final String DRIVER_MOST_BYTES = "spark.shmring.driver.maxBytes";
 
   /** Setting: the Python of the plugin's sidecars. */
@@ -40,11 +40,12 @@ public final class SettingsCheck {
   private static final String PREFIX = "spark.shmring.";
   private static final String PLUGIN = "io.shmring.spark.ShmringPlugin";
   private static final List<String> ON_OR_OFF = List.of("on", "off");
-  // SettingsCheck that functions over rings depend on.
+  // Names of the settings that switch functions over rings, or parts of their work, on or off.
   private static final List<String> SWITCHES =
       List.of(PythonCalls.SWITCH, PythonCall.CONVERSIONS, PythonCall.WARM_WORKERS);
   // CHANGE: edit this for a new setting of Spark's sessions
-  // Allowed values of each setting; none if the setting takes any value, or checks it itself.
+  // Allowed values of each setting; empty if any value is allowed, or if the code that reads the
+  // setting checks the value.
   private static final Map<String, List<String>> VALUES =
       Map.of(
           PythonCalls.SWITCH, ON_OR_OFF,
