@@ -2,8 +2,9 @@
  *
  *   header | schema | cursors | seats | control | slots
  *
- * Every region begins on a page. Integers are little-endian. The slots are
- * the last region and are mapped a second time right after themselves.
+ * Every region begins at a page boundary. Integers are little-endian. The slots are the last
+ * region, and are mapped twice, back to back: so a message that continues from the last slot
+ * in slot 0 is contiguous in memory.
  */
 #ifndef SHMRING_LAYOUT_H
 #define SHMRING_LAYOUT_H
@@ -27,15 +28,15 @@ enum {
 	SLOT_BYTES = 300,
 	CONTROL_BYTES = 32,
 	BRANCHES = 64,
-#ifdef SHMRING_EXPLORE /* only two, so that small test cases fill a seat, and fewer reads have to be explored */
+#ifdef SHMRING_EXPLORE /* two ranges only: small test cases fill a seat, and the explorer has fewer reads */
 	LEASES = 2,
 #else
-	LEASES = 48, /* separate ranges one consumer can hold */
+	LEASES = 48, /* number of separate ranges of sequences that one consumer can hold */
 #endif
 	NAME_BYTES = 56,
 	MIN_SLOTS = 1024,
-	MAX_PARTICIPANTS = 248, /* a seat's number fits 8 bits of `taken`; 255 is nobody */
-	NOBODY = 255,
+	MAX_PARTICIPANTS = 248, /* the number of a seat has to fit into 8 bits of `taken` */
+	NOBODY = 255, /* means "no seat" in place of a seat's number */
 	BODY_ALIGN = 64,
 };
 
@@ -79,14 +80,15 @@ enum header_option {
 	OPT_CHECKSUM = 2,
 	OPT_CLOCK_PRECISE = 4,
 	OPT_CLOCK_OFF = 8,
-	OPT_FENCES = 16, /* full fences: the creator's kernel has no membarrier(2) */
+	OPT_FENCES = 16, /* all processes use full fences, because the creator's kernel has no membarrier(2) */
 	OPT_PREFAULT = 32, /* every handle maps all pages when it attaches */
 	OPT_TEMPORARY = 64, /* gc may remove the ring when no living process is attached */
 	OPT_ALL = OPT_SINGLE_PRODUCER | OPT_CHECKSUM | OPT_CLOCK_PRECISE | OPT_CLOCK_OFF | OPT_FENCES |
 	    OPT_PREFAULT | OPT_TEMPORARY,
 };
 
-/* A word that changes: alone in its cache lines, so that its writers do not slow down readers of other words. */
+/* An integer that changes often. It has cache lines of its own, so that writes to it do not slow down readers of
+ * other integers. */
 struct cell64 {
 	_Alignas(CELL) uint64_t v;
 };
@@ -102,10 +104,11 @@ enum branch_state {
 };
 
 enum branch_option {
-	BRANCH_EXCLUSIVE = 1, /* at most one consumer (SC) */
-	BRANCH_EPHEMERAL = 2, /* dropped with its last consumer */
+	BRANCH_EXCLUSIVE = 1, /* at most one consumer at a time */
+	BRANCH_EPHEMERAL = 2, /* dropped when its last consumer leaves or dies */
 	BRANCH_DROP_OLDEST = 4, /* producers do not wait for the branch, which loses its oldest messages */
-	BRANCH_LATER = 8, /* was placed before its `first`; consumers pass over messages below `first` */
+	BRANCH_LATER = 8, /* the branch's position was set below its `first`; consumers pass over the messages
+			     before `first` */
 };
 
 struct branch_descriptor {
@@ -115,7 +118,7 @@ struct branch_descriptor {
 	uint64_t followers; /* bit i: branch i follows this one */
 	uint64_t consumers[4]; /* one bit for each seat: set for the branch's consumers and orphans */
 	uint32_t orphans; /* number of orphans: seats without an owner, whose leases await adoption */
-	uint32_t moves; /* counts leases moved between seats: after a move, branch_released() reads again */
+	uint32_t moves; /* counts leases moved between seats; after a move, branch_released() reads holds again */
 	char name[NAME_BYTES - 8];
 	uint64_t first; /* sequence at which the branch begins: it never gets messages of lower sequences */
 };
@@ -123,10 +126,10 @@ struct branch_descriptor {
 struct branch {
 	_Alignas(CELL) struct branch_descriptor d;
 	struct {
-		_Alignas(CELL) uint64_t v; /* next sequence << 8 | seat of the last taker */
-		uint64_t
-		    ended; /* sequence after the last end that the branch has reached << 8 | `ends` modulo 256 */
-		uint64_t ends; /* number of ends that the branch has reached */
+		_Alignas(CELL) uint64_t v; /* (next sequence to take) << 8 | seat of the last taker */
+		/* (sequence after the last end marker that the branch has reached) << 8 | `ends` modulo 256 */
+		uint64_t ended;
+		uint64_t ends; /* number of end markers that the branch has reached */
 	} taken;
 	struct cell32 futex; /* counts wake-ups of this branch */
 };
@@ -142,7 +145,7 @@ struct cursors {
 		uint64_t roots; /* bit i: branch i is active and follows the producers */
 		uint32_t single_producer; /* seat + 1 of the producer, if the ring has OPT_SINGLE_PRODUCER */
 		uint32_t changes; /* counts new branches, and changes of the branches' upstreams */
-		uint32_t adopter; /* seat + 1 of the consumer whose leases move to or from an orphan */
+		uint32_t adopter; /* seat + 1 of the consumer that moves leases to or from an orphan; 0: none */
 	} graph;
 	struct cell64 asleep; /* bit i: consumers of branch i sleep */
 	struct {
@@ -157,7 +160,7 @@ struct cursors {
 enum seat_state {
 	SEAT_FREE = 0,
 	SEAT_ACTIVE = 1,
-	SEAT_ORPHAN = 2, /* no owner; has messages to deliver again, of a dead consumer or handed back */
+	SEAT_ORPHAN = 2, /* no owner; records messages of a dead consumer, or handed back, to deliver again */
 };
 
 enum seat_role {
@@ -173,15 +176,15 @@ enum seat_wait {
 
 struct range {
 	uint64_t lo; /* NONE: unused */
-	uint64_t
-	    hi; /* RANGE_WORD(): end of the range, and in the top 8 bits the earlier deliveries of its messages */
+	/* RANGE_WORD(): end of the range; top 8 bits: how often its messages were delivered before */
+	uint64_t hi;
 };
 #define RANGE_WORD(end, before) ((end) | (uint64_t)(before) << 56)
 #define RANGE_END(word) ((word) & (MAX_SEQUENCE - 1))
 #define RANGE_BEFORE(word) ((uint32_t)((word) >> 56))
 
 #define ADOPT_AWAY UINT64_C(256) /* bit of adopt_from: the lease moves to the named seat, not from it */
-/* `take_end`: end of the take << 7 | branch << 1 | 1 while the take is pending. The word names the
+/* `take_end`: end of the take << 7 | branch << 1 | 1 while the take is pending. `take_end` names the
  * branch, because the seat may serve another branch when the take of its former owner
  * is confirmed. */
 #define TAKE_PENDING UINT64_C(1)
@@ -189,7 +192,7 @@ struct range {
 #define TAKE_END(word) ((word) >> 7)
 
 #define ENDED_AT(word) ((word) >> 8)
-/* `cursors.look`: CLOCK_MONOTONIC time in ns, with its last 8 bits replaced by the number of sleepers. */
+/* `cursors.look`: CLOCK_MONOTONIC time in ns, with its lowest 8 bits replaced by the number of sleepers. */
 #define LOOK_TIME(word) ((word) & ~UINT64_C(255))
 #define LOOK_SLEEPERS(word) ((word) & 255)
 
@@ -207,7 +210,7 @@ struct seat_counters {
 	uint64_t contended;
 	uint64_t recovered; /* dead seats that this owner cleared away */
 	uint64_t overrun; /* slots lost to drop_oldest */
-	uint64_t dropped; /* messages given up because the ring was full */
+	uint64_t dropped; /* messages that the producer gave up because the ring was full */
 	uint64_t redelivered; /* messages taken that had been delivered before */
 	uint64_t synced_ns; /* time that the consumer of a journal spent writing to disk */
 	uint64_t reserved[5]; /* room for counters of later minor versions; zero in this version */
@@ -260,14 +263,14 @@ enum control_flag {
 struct control {
 	uint64_t published; /* message_id + 1, stored last, with release; 0: never published */
 	uint64_t time; /* ns, CLOCK_REALTIME */
-	union { /* `payload` has all members, to write and read them by one access */
+	union { /* `payload` overlays `length` and `crc`, so that one access reads or writes both */
 		struct {
 			uint32_t length; /* bytes of payload */
 			uint32_t crc; /* CRC32C of the payload; for an end marker: slots since its stream began */
 		};
 		uint64_t payload;
 	};
-	union { /* `description` has all members, to write and read them by one access */
+	union { /* `description` overlays all fields of the struct, so that one access reads or writes them */
 		struct {
 			uint32_t run; /* slots from here to the end of the run */
 			uint8_t seat; /* seat of the producer */

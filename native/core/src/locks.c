@@ -16,8 +16,9 @@
  *   never becomes ours again: a descriptor that is ours after a test was ours during the test.
  *
  * One race is left: another thread may close the descriptor and open another file with its number,
- * between our check and the system call that follows. A second check then rejects the answer to a
- * test; but a lock, a position or a close may affect the other file once.
+ * between our check and the system call that follows. If the call tests a lock, a second check then
+ * rejects the answer. But a call that locks a byte, sets the position or closes the descriptor may
+ * affect the other file once.
  */
 #include <errno.h>
 #include <fcntl.h>

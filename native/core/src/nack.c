@@ -1,8 +1,8 @@
 /* A living consumer hands messages back: docs/protocol.md, P7.
  *
  * Handing back is adoption (adopt.c) in the other direction. The lease is recorded in an orphan, a seat without an
- * owner, before it is struck from this consumer's seat, and adopt_from is set in between: if this process dies
- * then, recovery keeps exactly one of the two records. */
+ * owner, before it is struck from this consumer's seat. While both seats record the lease, adopt_from names the
+ * orphan: if this process dies then, recovery keeps exactly one of the two records. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -195,8 +195,8 @@ static int fail_to_set_aside(const shmring_consumer *consumer, const struct shmr
 }
 
 /* Sets the one message of a lease aside. Returns true if the message has gone into the other ring; if not, the
- * message has to be delivered, or *status is the reason why it stays. A process that is killed after the push
- * pushes the message twice, and loses none. */
+ * message has to be delivered, or *status is the reason why it stays. If this process is killed after the push and
+ * before the release, the message is pushed a second time later; no message is lost. */
 static bool set_aside(shmring_consumer *consumer, const struct shmring_lease *lease, int *status)
 {
 	struct shmring_message message;

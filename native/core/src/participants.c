@@ -33,8 +33,8 @@ int handle_seat(shmring *r)
 	return status;
 }
 
-/* Returns true if orphans have seats: then a consumer of their branch can join without a free seat, so that the
- * ring does not stay full of orphans. */
+/* Returns true if orphans have seats. A handle may then attach without a seat, because a consumer of the
+ * orphans' branch can take over an orphan's seat; otherwise orphans could keep all seats for ever. */
 bool orphans_have_seats(const shmring *r)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++)

@@ -76,7 +76,7 @@ int shmring_producer_open(shmring *r, const char *name, shmring_producer **out)
 		return status;
 	}
 	p->seat = &r->seats[p->seat_index];
-	p->floor = 0; /* the first claim reads the shared floor */
+	p->floor = 0; /* makes the first claim read the shared floor */
 	p->began = load_relaxed(&r->cursors->claim.v);
 	*out = p;
 	return SHMRING_OK;
@@ -106,8 +106,8 @@ void shmring_producer_close(shmring_producer *p)
 /* --- the steps of a push, and the push of one slot -------------------------------- */
 
 /* Called between a claim and the writing of its bytes. A reader that sees one of the new bytes must
- * also see the floor that allowed the claim, and the claim's intent. The fence pairs with the
- * acquire fence in shmring_table_row(), because this reader alone reads slots that it does not hold. */
+ * also see the floor that allowed the claim, and the claim's intent. The fence pairs with the acquire
+ * fence in shmring_table_row(), the only function that reads the bytes of slots without holding them. */
 static inline void order_before_filling(void)
 {
 	fence_release();
@@ -181,7 +181,7 @@ __attribute__((always_inline)) static inline int push_straight(shmring_producer 
 				 options & OPT_CHECKSUM,
 			     0))
 		return push_any(p, data, length, kind, message_id);
-	lo = load_relaxed(&c->claim.v); /* relaxed: if this word is old, the CAS fails */
+	lo = load_relaxed(&c->claim.v); /* relaxed: if the loaded claim word is old, the CAS fails */
 	if (__builtin_expect(lo - p->floor >= r->capacity, 0))
 		return push_any(p, data, length, kind, message_id);
 
@@ -291,7 +291,7 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 int64_t shmring_producer_available(shmring_producer *p)
 {
 	shmring *r = p->ring;
-	uint64_t claim = load_relaxed(&r->cursors->claim.v); /* no other producer writes it */
+	uint64_t claim = load_relaxed(&r->cursors->claim.v); /* relaxed: no other producer moves the claim word */
 
 	RETURN_NOT_OK(check_usable(r));
 	if (!(r->options & OPT_SINGLE_PRODUCER))
@@ -393,8 +393,8 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 	n = (uint32_t)(last - lo + 1);
 	RETURN_NOT_OK(check_rows(r, n, lengths, length));
 	time = message_time(r->options);
-	/* Abort the unused rest of the claim. Readers reach the rest only after the rows, which are published
-	 * below. */
+	/* Abort the unused slots at the end of the claim. Readers reach these slots only after the messages,
+	 * which are published below. */
 	if (n < p->claim_n)
 		publish_aborted(r, last + 1, p->claim_n - n, (uint8_t)p->seat_index);
 	for (uint32_t i = n; i-- > 0;) {
@@ -405,9 +405,10 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 
 		bytes += len;
 		entry_fill(c, time, len, n - i, (uint8_t)p->seat_index, KIND_BYTES, flags, 0, crc);
-		/* The number of the first row is stored last, and publishes all rows. Release: a reader that sees
-		 * the number of another row also sees the open claim in the producer's seat, unless the rows are
-		 * published already, and so knows whether the row counts (graph.c, claims.c). */
+		/* The entries of all messages but the first get their numbers here. publish_run() stores the
+		 * number of the first message, which makes all of them readable. Release: a reader that sees the
+		 * number of a later message also sees the open claim in the producer's seat, or that the claim has
+		 * ended. So the reader knows whether the message is published (graph.c, claims.c). */
 		if (i)
 			store_release(&c->published, seq + 1);
 	}
@@ -442,7 +443,8 @@ static int check_parts(const shmring_producer *p, const struct shmring_part *par
 	return SHMRING_OK;
 }
 
-/* Returns the sequence at which the stream of part `i` began: after the last end marker before the part. */
+/* Returns the sequence at which the stream of message `i` of the claim began: after the last end marker before
+ * that message. */
 static uint64_t began_before(const shmring_producer *p, const struct shmring_part *parts, uint32_t i)
 {
 	uint64_t at = p->claim_lo, began = p->began;
@@ -479,8 +481,8 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 			crc = shmring_crc32c(0, slot_at(r, seq) + part->shift, part->length);
 		if (part->kind == KIND_END) {
 			crc = run_behind(began_before(p, parts, i), seq);
-			/* The loop runs backwards, so the first end marker that it meets is the claim's last one:
-			 * the producer's next stream begins behind that marker. */
+			/* The loop runs backwards, so the first end marker that it meets is the last of the claim.
+			 * The producer's next stream begins after that marker. */
 			if (began == p->began)
 				began = seq + part->slots;
 		}
@@ -488,8 +490,8 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 		entry_fill(control_at(r, seq), time, part->length, part->slots, (uint8_t)p->seat_index, part->kind,
 			   flags, part->shift, crc);
 		if (i)
-			/* Release: a reader that sees this number sees the open claim, too
-			 * (shmring_publish_ones()). */
+			/* Release: a reader that sees this number also sees the open claim, or its end, as in
+			 * shmring_publish_ones(). */
 			store_release(&control_at(r, seq)->published, seq + 1);
 	}
 	p->claim_n = 0;

@@ -94,8 +94,8 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 	return SHMRING_OK;
 }
 
-/* Maximum number of entries that a count of waiting messages passes; the rest is estimated from them. A choice: a
- * ring of the default size has so many. */
+/* Maximum number of entries that a count of waiting messages passes; the rest is estimated from them. A choice:
+ * the number of slots of a ring of the default size. */
 #define STEPS 65536
 
 /* Reads the entry at `at`. Sets *next to the end of the message or run that begins there, and *messages to its
@@ -159,8 +159,10 @@ int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
 	for (int step = 0; step < STEPS; step++) {
 		uint64_t floor = load_relaxed(&r->cursors->floor.v), next;
 
-		if (step == 0 || at < floor) { /* begin; or begin anew: the message at `at` may be overwritten */
-			end = load_relaxed(&r->cursors->claim.v); /* count only up to here: producers go on */
+		/* Begin, or begin anew because the message at `at` may be overwritten by now. Count only to the
+		 * present claim word, because producers go on claiming. */
+		if (step == 0 || at < floor) {
+			end = load_relaxed(&r->cursors->claim.v);
 			RETURN_NOT_OK(shmring_branch_info(r, branch, &info));
 			from = at = info.position > floor ? info.position : floor;
 			n = 0;

@@ -10,7 +10,7 @@
 struct destination {
 	uint32_t seat; /* seat that gets the lease; NOBODY: no seat has room */
 	uint32_t entry; /* index of a range in the seat */
-	uint32_t before; /* how often the lease's messages were delivered before */
+	uint32_t before; /* number of times that the lease's messages were delivered before */
 	enum { GROW_DOWN, GROW_UP, NEW_RANGE, NEW_ORPHAN } how;
 };
 
@@ -43,8 +43,8 @@ int consumer_overrun(shmring_consumer *consumer, uint64_t first, uint64_t end);
 /* Finishes or undoes what the dead owner of a seat had begun: a take, or a move of a lease between two seats. */
 void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch *branch);
 
-/* Moves `taken` from `seen` to (end, this consumer). Returns false if another consumer has moved `taken` since
- * this consumer read `seen`. */
+/* Moves `taken` from `seen` to `end`, with this consumer's seat. Returns false if another consumer has moved
+ * `taken` since this consumer read `seen`. */
 static inline bool move_taken(shmring_consumer *consumer, uint64_t seen, uint64_t end)
 {
 	struct branch *b = consumer->branch;

@@ -113,7 +113,7 @@ static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remo
 		status = remove(path, context);
 	else if (unlink(path))
 		status = fail_errno("cannot unlink it", label_of(path));
-	if (is_named(fd, path)) /* `remove` has failed, or has left the name on purpose */
+	if (is_named(fd, path)) /* `remove` failed, or left the name on purpose: the mark is taken back */
 		mark(fd, &h, 0);
 	return status;
 }

@@ -14,15 +14,15 @@
  * would take more than 1/50 of its time. Both numbers are choices: deaths have to be seen within 100 ms. */
 #define SPIN_LOOK_NS (500 * 1000LL)
 #define SPIN_LOOK_SHARE 50
-/* The default strategy spins for some ten microseconds before it sleeps (256 looks take 9 us, and four
- * yields 4 us, on an AMD EPYC): a choice, a fifth of HOPEFUL_NS. If the wait before was shorter
- * than HOPEFUL_NS, it spins for up to HOPEFUL_NS, about the time that a sleep and its wake-up cost
- * both sides: the longer spin makes a stream of 1 MB batches 1.35 times as fast. */
+/* The default strategy spins for some ten microseconds before it sleeps: 256 checks take 9 us, and four yields
+ * 4 us, on an AMD EPYC. This time is a choice, about a fifth of HOPEFUL_NS. If the previous wait was shorter than
+ * HOPEFUL_NS, the strategy spins for up to HOPEFUL_NS, about the time that a sleep and its wake-up cost both
+ * sides. The longer spin makes a stream of 1 MB batches 1.35 times as fast. */
 #define DEFAULT_SPINS 256
 #define DEFAULT_YIELDS 4
 #define HOPEFUL_NS (50 * 1000LL)
-/* Spins before the first reading of the clock, so that the reading does not delay an answer that comes within a
- * microsecond: a round trip of 8 bytes takes 5 % less. */
+/* Number of checks before a wait first reads the clock. An answer that comes within a microsecond is then not
+ * delayed by the clock: a round trip of 8 bytes takes 5 % less time. */
 #define CLOCKLESS_SPINS 32
 /* Longest time for which a producer waits for a batch of free slots, although it needs fewer slots: a choice. With
  * such waits, single messages pass 2.5 to 3.3 times as fast through rings of 1,024 and 4,096 slots. */
@@ -41,8 +41,8 @@
 enum {
 	FEW = 3, /* keeping away from the ring pays if the branch takes at least so many messages between two
 		    waits; it takes 1 if the producer waits for an answer to each message */
-	MANY = 32, /* messages between two waits that are enough: keeping away longer would gain nothing; a
-		      choice */
+	MANY = 32, /* if the branch takes at least so many messages between two waits, keeping away longer would
+		      gain nothing; a choice */
 	LEAST_NS = 250, /* shortest time, in nanoseconds, that a consumer keeps away from the ring; a choice */
 	/* Longest time to keep away, and the time of the first try. While eight branches all poll, 1.5 M
 	 * messages/s arrive, so FEW messages arrive in this time. The first try is not shorter, because on sixteen
@@ -120,7 +120,7 @@ static void keep_away(shmring_consumer *consumer)
 
 /* --- one wait ------------------------------------------------------------------------- */
 
-/* Spins (or yields, or naps) until the waiter is ready (true), is interrupted, or `until` is over. */
+/* Spins (or yields, or naps) until the waiter is ready (true), is interrupted, or the time `until` has come. */
 static bool poll_until(const struct waiter *w, enum shmring_look look, int64_t until)
 {
 	for (unsigned i = 1;; i++) {
@@ -141,11 +141,11 @@ static bool poll_until(const struct waiter *w, enum shmring_look look, int64_t u
 	}
 }
 
-/* Returns the first cache line of the next message, if the consumer seems to answer a
- * producer that waits for each answer: keeping away from the ring did not pay for the consumer. It
- * prefetches the line while it waits for the message's entry, so that both lines come at once: a
- * round trip takes 4.1 times as long as the transfer of a line, instead of 5.4.
- * Other consumers get NULL, because a prefetch would take the line from a producer that fills it. */
+/* Returns the address of the next message if its producer seems to wait for an answer to each message, which is
+ * assumed if keeping away from the ring did not pay. The caller prefetches the message's first cache line while it
+ * waits for the message's entry, so that both lines come at once: a round trip takes 4.1 times as long as the
+ * transfer of a line, instead of 5.4. Returns NULL to other consumers, because a prefetch would take the line from
+ * a producer that fills it. */
 static const uint8_t *awaited(const struct waiter *w)
 {
 	if (!w->consumer || !load_relaxed(&w->consumer->distance.failures))
@@ -199,8 +199,8 @@ static bool spin_and_sleep(const struct waiter *w, enum shmring_look look, int64
 	if (look == SHMRING_LOOK_SPIN && load_relaxed(&w->memory->took_ns) != IN_VAIN &&
 	    spin_before_sleeping(w, start))
 		return true;
-	/* A producer on a full ring first waits for a batch of slots, a sixteenth of the ring, so that a
-	 * steady reader need not wake it for each slot; but for BATCH_NS at most. */
+	/* A producer on a full ring first waits, for BATCH_NS at most, for a batch of slots, a sixteenth of the
+	 * ring: so a steady reader need not wake the producer for each slot. */
 	if (!w->consumer && !w->releasing && until > start) {
 		interrupted = !sleep_once(w, w->batch, until - start < BATCH_NS ? until - start : BATCH_NS);
 		if (ready(w, w->slots))
@@ -216,15 +216,15 @@ static bool spin_and_sleep(const struct waiter *w, enum shmring_look look, int64
 
 /* CHANGE: edit this for a new counter that each participant has */
 /* Ends a wait in which nothing came: looks for dead participants, passes a wake-up on to another consumer
- * (because the caller may not wait again), and returns the status of the wait. */
+ * (because the caller is free not to wait again), and returns the status of the wait. */
 static int waited_in_vain(const struct waiter *w, int64_t deadline)
 {
 	look_for_all(w, SLICE_NS);
 	if (w->consumer)
-		pass_wake_up_on(w->consumer); /* the caller may not wait again */
+		pass_wake_up_on(w->consumer);
 	if (w->releasing)
 		RETURN_NOT_OK(check_named(w->ring, NULL));
-	/* OK although nothing came: the caller tries again, and that try returns the error of a lost ring. */
+	/* Return OK although nothing came: the caller then tries again, and gets the error of a lost ring. */
 	if (!w->releasing && find_lost(w))
 		return SHMRING_OK;
 	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);
@@ -289,6 +289,7 @@ void shmring_producer_interrupt(shmring_producer *p, bool on)
 		wake_producers(p->ring);
 }
 
+/* A branch has one futex, so an interrupt of one consumer wakes all consumers of the branch. */
 void shmring_consumer_interrupt(shmring_consumer *consumer, bool on)
 {
 	store_relaxed(&consumer->interrupted, on);
@@ -308,10 +309,10 @@ int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_
 	if (branch < BRANCHES) {
 		w.releasing = &r->cursors->branch[branch];
 		status = wait_until(&w, deadline_ns, strategy);
-		/* By now the number may belong to a later branch, and the wait may have seen the later branch's
-		 * release. So the wait succeeds only if the branch that has the number is active and began before
-		 * `sequence`. `first` is stored before `state`: a reader that sees the branch active (acquire)
-		 * sees its `first`. */
+		/* By now the branch's number may belong to a later branch, and the wait may have seen a release of
+		 * the later branch. So the wait succeeds only if the branch that has the number is active and
+		 * began before `sequence`. `first` is stored before `state`: a reader that sees the branch active
+		 * (acquire) sees its `first`. */
 		if (status || (load_acquire(&w.releasing->d.state) == BRANCH_ACTIVE &&
 			       load_relaxed(&w.releasing->d.first) < sequence))
 			return status;

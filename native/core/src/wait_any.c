@@ -20,13 +20,13 @@
 #endif
 
 enum {
-	WORDS = 128, /* futexes in one sleep at most (the kernel's FUTEX_WAITV_MAX) */
+	WORDS = 128, /* maximum number of futexes in one sleep (the kernel's FUTEX_WAITV_MAX) */
 	WORD_32 = 2, /* FUTEX_32, without FUTEX_PRIVATE: shared between processes */
 	SPINS = 256, /* maximum number of checks before a sleep, as in wait.c; each look at all waits makes
 			`count` checks */
 };
-/* Longest sleep on a part of the futexes, if one sleep cannot take all: all waits are checked after it. A choice:
- * so late a message of the other part is noticed. */
+/* Longest sleep if one sleep cannot take all futexes: the thread sleeps on some of them, and then checks all
+ * waits. So a message for one of the other waits is noticed at most this much later. A choice. */
 #define TURN_NS (1000 * 1000LL)
 
 /* struct futex_waitv of linux/futex.h */
@@ -56,7 +56,7 @@ static struct shmring_wait *in_turn(const struct any *a, uint32_t i)
 	return &a->waits[(a->turn + i) % a->count];
 }
 
-/* Sets `ready` of each wait to whether its next try may succeed. Returns true if one is ready. */
+/* Sets `ready` of each wait: true if the next try of its handle can succeed. Returns true if a wait is ready. */
 static bool look(const struct any *a)
 {
 	bool found = false;
@@ -154,7 +154,7 @@ static bool sleep_for_any(struct any *a, int64_t until)
 	return !interrupted;
 }
 
-/* Polls until a wait is ready (true), the bell or an interrupt calls, or `until` is over. */
+/* Polls until a wait is ready (true), the bell is rung, a handle is interrupted, or the time `until` has come. */
 static bool poll_for_any(const struct any *a, enum shmring_look look_again, int64_t until)
 {
 	for (;;) {
@@ -203,7 +203,8 @@ static int64_t end_of_slice(const struct any *a, int64_t start, int64_t deadline
 			until = end;
 	}
 	if (until > start + SLICE_NS && (!sleeps || ((a->count > 1 || a->bell) && has_restarting_handler())))
-		return start + SLICE_NS; /* the caller handles signals then, because they may not end the wait */
+		return start + SLICE_NS; /* the caller then handles signals, because a signal does not always end
+					    the wait */
 	return until;
 }
 

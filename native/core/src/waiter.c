@@ -33,8 +33,8 @@ const struct shmring_wait_strategy_info *shmring_describe_wait(uint8_t strategy)
  * sleepers sleep longer: SHARE_NS times the number of sleepers, so that one of them soon takes
  * over if the sleeper that looked is gone. 20 ms is a choice: all of them together wake up 50 times a second. */
 #define SHARE_NS (20 * 1000 * 1000LL)
-/* Time in vain after which a wait asks whether the ring is lost: a choice, because the question is a system call.
- */
+/* Time after which waits that have brought nothing check whether the ring is lost. The time is a choice: it is
+ * long, because each check takes system calls. */
 #define LONG_NS (1000 * 1000 * 1000LL)
 
 bool is_interrupted(const struct waiter *w)
@@ -91,9 +91,9 @@ static void lower_to(uint64_t *word, uint64_t value)
 		;
 }
 
-/* Returns true if nobody else can have slept on this consumer's branch when this thread was woken:
+/* Returns true if no other thread can have slept on this consumer's branch when this thread was woken:
  * no other consumer has joined the branch, and no other thread waits in this consumer. A sleeper joins,
- * and counts itself in `waiting`, before it sleeps, so none is overlooked. */
+ * and counts itself in `waiting`, before it sleeps, so no sleeper is overlooked. */
 bool is_alone(const shmring_consumer *consumer)
 {
 	const struct branch *b = consumer->branch;
@@ -118,7 +118,8 @@ uint32_t *announce_sleep(const struct waiter *w, uint64_t slots, uint32_t *seen)
 	} else {
 		word = &c->producers.futex;
 		*seen = fetch_or_seq_cst(word, 1) | 1;
-		lower_to(&c->producers.wanted, floor_needed(w, slots)); /* lowest floor that a sleeper needs */
+		/* `wanted` is the lowest floor that a sleeping producer needs. */
+		lower_to(&c->producers.wanted, floor_needed(w, slots));
 	}
 	return word;
 }
@@ -191,8 +192,8 @@ static uint64_t since_last_look(const shmring *r, int64_t now)
 }
 
 /* Looks for dead participants, unless another waiter has looked within `interval` nanoseconds. The
- * clock decides, not the end of a slice: short time-outs, and wake-ups by messages behind an open
- * claim, must not keep a waiter from ever looking. */
+ * clock decides, not the end of a slice: otherwise short time-outs, or wake-ups by messages behind
+ * an open claim, could keep a waiter from ever looking. */
 void look_for_all(const struct waiter *w, int64_t interval)
 {
 	shmring *r = w->ring;
@@ -232,7 +233,7 @@ static int64_t slice(const struct waiter *w, int64_t now)
 	int64_t waited = now - load_relaxed(&w->memory->since_ns);
 
 	/* A wait for releases never sleeps longer than SLICE_NS: if the waker dies before the wake-up,
-	 * wake_the_forgotten() may not wake this wait, so it has to look again by itself. */
+	 * wake_the_forgotten() does not always wake this wait, so the wait has to look again by itself. */
 	if (age >= SLICE_NS || w->releasing)
 		return SLICE_NS;
 	if (share <= SLICE_NS || waited <= SLICE_NS || load_relaxed(&w->memory->looks))

@@ -7,7 +7,7 @@
 
 #include "core.h"
 
-/* Longest time in which nobody looks for dead participants: half of the promised 100 ms. */
+/* Longest time without a look for dead participants: half of the promised 100 ms. */
 #define SLICE_NS (50 * 1000 * 1000LL)
 /* Longest sleep of a producer on a ring where no branch gates: nobody wakes it when the claim of
  * another producer, which is in its way, is published. A choice. */
