@@ -63,7 +63,7 @@ final class UdfSteps {
 
   /**
    * Adds a UDF, and before it the UDFs that compute its arguments. Each inner UDF puts its result
-   * into a new column, which no other UDF takes.
+   * into a new column, which only the outer UDF takes.
    *
    * @param result column for the UDF's result
    */

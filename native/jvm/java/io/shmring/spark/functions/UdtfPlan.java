@@ -14,7 +14,7 @@ import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPythonUDTF;
 import scala.Option;
 import scala.collection.immutable.Seq;
 
-/** A UDTF, whose results stand beside some of the child's columns. */
+/** Plans a UDTF, whose results stand beside some of the child's columns. */
 record UdtfPlan(ArrowEvalPythonUDTF plan) implements FunctionPlan {
   @Override
   public List<PythonUDTF> functions() {

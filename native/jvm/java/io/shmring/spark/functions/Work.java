@@ -16,8 +16,8 @@ import scala.collection.immutable.Seq;
 /**
  * Describes what a node does. Each work is a record. Its components are elements of the node, so
  * that Spark finds the expressions in the components, and can replace them. A work is serializable
- * because generated code may bring the plan to a task. The works of a kind of functions are in the
- * file of its {@link FunctionPlan}.
+ * because generated code may take its node along to a task. The file of a {@link FunctionPlan} also
+ * contains the works of the functions that the plan calls.
  */
 interface Work extends Serializable {
   /** Returns the node's name in plans. */
@@ -26,7 +26,7 @@ interface Work extends Serializable {
   /** Returns the call that the node's tasks make. */
   Call call(FunctionNode node);
 
-  /** Returns the form of requests, and the handlers of answers. */
+  /** Returns what the node's requests contain, and how its tasks turn answers into rows. */
   Signature signature(FunctionNode node);
 
   /** Returns the output columns that the functions compute. */
@@ -96,7 +96,10 @@ interface Work extends Serializable {
     return Optional.empty();
   }
 
-  /** Returns the components that plans show: all but the name and the uuid of artifacts. */
+  /**
+   * Returns the components that plans show: all except the node's name, the resource profile, and
+   * the uuid of the query's artifacts.
+   */
   default List<Object> shown() {
     return FunctionNode.components(this).stream()
         .filter(each -> !(each instanceof String || each instanceof Option))

@@ -89,10 +89,10 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
 
   /**
    * Returns the error for a task on the wrong host. Until `waitMillis` have passed, the error gives
-   * the task back to Spark's scheduler, which starts it again. This does not count as a failure,
-   * and does not hide the failure of another attempt. Spark sends a task to any host as soon as the
-   * ring's host has no executor left, so all allowed failures (four) would otherwise be used up
-   * before an executor is back.
+   * the task back to Spark's scheduler, which starts it again. Spark neither counts
+   * this as a failure, nor shows it instead of another attempt's failure. Counted failures would
+   * reach the allowed number (four) before an executor is back, because Spark sends a task to any
+   * host as soon as the ring's host has no executor left.
    *
    * @param advice format of the advice; its argument is the host's name
    */

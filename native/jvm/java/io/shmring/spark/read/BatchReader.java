@@ -71,7 +71,9 @@ final class BatchReader extends RingReader<ColumnarBatch> {
       return ownBranch(ring, branch, who);
     }
     takeTurn();
-    RingReads.reportNew(ring, options.branch()); // new only if the option `hosts` names this host
+    // The branch is missing only if the option `hosts` is set: without it, the driver has made the
+    // branch when it planned the read.
+    RingReads.reportNew(ring, options.branch());
     Consumer joined = ring.consumer(options.branch(), branch, who);
     // An end marker that another consumer has reached since the plan was made ends this read too.
     if (partition.ends() >= 0) {

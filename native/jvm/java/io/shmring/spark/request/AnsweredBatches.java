@@ -145,7 +145,7 @@ public final class AnsweredBatches implements AutoCloseable {
     client.orElseThrow().send(vectors.request(batches.rowsAtATime()));
   }
 
-  /** Takes the next piece of an answer, or the end of one. */
+  /** Takes the next piece of the oldest request's answer, or the end of that answer. */
   private void takeAnswer() throws InterruptedException {
     Client answering = client.orElseThrow();
     int underWay = answering.underWay();
@@ -499,7 +499,7 @@ public final class AnsweredBatches implements AutoCloseable {
         return found;
       }
 
-      /** Returns whether all rows of the piece, and the error of one, were given out. */
+      /** Returns whether all rows of the piece were given out, and no error of a row is left. */
       private boolean isDone() {
         return !results.hasNext() && ofRows.filter(RowColumns::hasFailed).isEmpty();
       }

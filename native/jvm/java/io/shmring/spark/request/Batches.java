@@ -15,8 +15,8 @@ import org.apache.spark.sql.catalyst.InternalRow;
 /**
  * Turns a task's rows into requests: an {@link Input} writes rows into {@link Vectors}, and each
  * request sends the batch, or the consecutive batches, in one set of vectors. The vectors keep
- * their values until the request is answered, because the request may have to be sent again; then
- * the vectors take new rows.
+ * their values until the request is answered, because the request may have to be sent again. After
+ * the answer, the vectors take new rows.
  */
 final class Batches implements AutoCloseable {
   // Limits of memory, in pages of Spark, if rows can wait in Spark's queue instead: PAGES for all
@@ -172,7 +172,10 @@ final class Batches implements AutoCloseable {
     return vectors;
   }
 
-  /** Fills vectors with rows for one request; for both sides of a cogroup, with two requests. */
+  /**
+   * Fills the vectors of the next request. Fills the vectors of two requests, one for each side, if
+   * the next rows are a cogroup for a Python worker.
+   */
   private void fill(int most) {
     if (input instanceof GroupInput grouped) {
       writeGroups(grouped);

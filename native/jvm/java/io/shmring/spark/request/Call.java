@@ -33,7 +33,7 @@ public sealed interface Call extends Serializable {
   /** Returns the name shown in logs and in the name of the task's memory. */
   String name();
 
-  /** Returns the most requests that a task may have under way. */
+  /** Returns the maximum number of requests that a task may have under way. */
   int inFlight();
 
   /** Whether the functions are called for a partition without rows. */
@@ -79,8 +79,8 @@ public sealed interface Call extends Serializable {
   }
 
   /**
-   * Returns the most rows of a batch. This limit is for batches without columns: these have no
-   * bytes, so no limit of bytes ends them.
+   * Returns the maximum number of rows of a batch. This limit is for batches without columns, which
+   * no limit of bytes ends, because they have no bytes.
    */
   default int mostRows() {
     return 1 << 24;
@@ -105,8 +105,8 @@ public sealed interface Call extends Serializable {
       String sidecar, int inFlight, double timeout, double connectTimeout, long replySlots)
       implements Call {
     /**
-     * Divisor of a request ring's bytes: the quotient is the most bytes of a batch, because other
-     * tasks need room, too.
+     * A batch has at most 1/PART of the bytes of its request ring, because other tasks need room in
+     * the ring, too.
      */
     static final int PART = 8;
 

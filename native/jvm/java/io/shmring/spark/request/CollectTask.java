@@ -69,9 +69,9 @@ public record CollectTask<T>(
   private static final long PAGE = 64 * 1024;
 
   /**
-   * More than the number of a task's attempts in one attempt of its stage. The product of ATTEMPTS
-   * and the stage attempt's number, plus the task attempt's number, differs for all attempts of a
-   * task, so that each attempt has its own part of a file.
+   * Factor that numbers all attempts of a task: ATTEMPTS * (number of the stage's attempt) +
+   * (number of the task's attempt within it). The numbers differ, because a task has fewer than
+   * ATTEMPTS attempts within one attempt of its stage. Each number stands for a part of a file.
    */
   private static final long ATTEMPTS = 256;
 

@@ -26,8 +26,9 @@ import org.apache.spark.api.python.PythonEvalType;
 
 // CHANGE: edit this for a new kind of Python function
 /**
- * The kinds of Python functions that can go over rings, one for each of Spark's eval types. Spark
- * executes functions of all other kinds. FunctionPlan is the table of the plans that call functions.
+ * The kinds of Python functions that can go over rings. Each kind is one of Spark's eval types;
+ * Spark itself executes functions of all other eval types. FunctionPlan lists the classes of plans
+ * that call functions.
  */
 public enum FunctionKind {
   // mapInArrow, mapInPandas

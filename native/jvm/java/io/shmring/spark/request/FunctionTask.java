@@ -19,7 +19,8 @@ import scala.collection.immutable.ListMap;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Describes the work of each task of a node, which sends rows and gives answers.
+ * Describes the work of each task of a node: the task sends the rows of the node's children as
+ * requests, and makes the node's output of the answers.
  *
  * @param <T> the child's output: rows, or batches of columns
  * @param <R> the node's output: rows, or batches of columns
@@ -55,8 +56,8 @@ public record FunctionTask<T, R>(
   }
 
   /**
-   * Counts the work of a node's tasks, for Spark's UI, and that of all tasks of Python functions in
-   * this process.
+   * Counts the work of a node's tasks for Spark's UI. If Spark's own Python workers run the
+   * functions, also adds the work to sums over all such tasks of this process.
    *
    * @param all metrics by their names for Spark, in the order in which its UI is to show them; a
    *     metric that Spark's own nodes of Python functions also have is shown in Spark's words
@@ -80,8 +81,8 @@ public record FunctionTask<T, R>(
             "inputTime",
             "roomTime");
 
-    // Names of the reasons why Spark's code converts a batch. src/shmring/spark/exchange.py sends
-    // a reason as a number: 1 for the first of these.
+    // Reasons why a worker converts a function's batches with Spark's code instead of shmring's.
+    // src/shmring/spark/exchange.py sends a reason as a number: 1 for the first of these.
     private static final List<String> REASONS =
         List.of("code not known", "pandas not known", "kind of function or type", "value");
 

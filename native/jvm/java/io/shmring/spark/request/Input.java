@@ -11,7 +11,7 @@ import java.util.function.Supplier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Writes the rows that a task gets from the children of its plan node into batches. */
+/** Writes into batches the rows that a task gets from the children of its plan node. */
 public abstract class Input {
   /** Makes an input over one partition of each child of the plan node. */
   public interface Maker<T> extends Serializable {

@@ -123,8 +123,9 @@ public class MapAnswers implements AnswerHandler, OfRows {
 
   /**
    * Handles answers of Spark's own Python functions. As in Spark, answers of other types than the
-   * declared ones are refused only if the session asks for it (validateSchema). Otherwise a wrong
-   * type fails, if at all, when Spark reads a value, or at once if Spark knows no such type.
+   * declared ones are refused only if the session asks for it (validateSchema). Otherwise, an Arrow
+   * type that Spark cannot read raises an error at once. Any other wrong type raises an error when
+   * Spark reads a value, or never.
    */
   public static class OfPython extends MapAnswers {
     private final Optional<Declared> declared;

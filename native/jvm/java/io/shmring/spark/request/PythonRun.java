@@ -78,8 +78,9 @@ final class PythonRun implements WorkerClient.Control {
   private static final AtomicLong STREAMS = new AtomicLong();
 
   // CHANGE: edit this for a new version of Spark
-  // Spark's two methods that write functions to a worker. The method for functions of frames writes
-  // no names of arguments. In Spark 4.1 both methods also take a profiler.
+  // Spark's two methods that write functions to a worker. The second one is for functions that take
+  // all columns of the child, and writes no names of arguments. In Spark 4.1 both methods also take
+  // a profiler.
   private static final Method WRITE_UDFS = writer(EvalPythonExec.ArgumentMetadata[][].class);
   private static final Method WRITE_UDFS_OF_FRAMES = writer(int[][].class);
   private static final boolean IS_CONF_OF_COMMAND = WRITE_UDFS.getParameterCount() > 3;

@@ -9,8 +9,9 @@ import java.util.Map;
  * only every few seconds. One thread at a time may use an object.
  */
 final class TaskCounts {
-  // Number of first updates that need no INTERVAL_NS between them. If the node above is slow, a
-  // task may give a few batches and then none for minutes: Spark's UI shows the first batches soon.
+  // Number of first updates that need no INTERVAL_NS between them. Without them, Spark's UI could
+  // show the first batches minutes late: if the node above is slow, a task may give a few batches
+  // and then none for minutes.
   private static final int AT_ONCE = 16;
   private static final long INTERVAL_NS = 10_000_000; // least time between two later updates
   // Value of `more` if nothing was added. It is not 0, because Spark's UI shows a metric as soon as

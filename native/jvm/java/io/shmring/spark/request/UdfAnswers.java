@@ -41,7 +41,7 @@ public final class UdfAnswers implements AnswerHandler {
   // Handler of the requests whose input rows wait in Spark's queue; set once rows wait.
   private Optional<AnswerHandler> waiting = Optional.empty();
   private final ArrayDeque<Vectors> due = new ArrayDeque<>(); // unanswered requests, oldest first
-  private int dueColumns; // number of requests in `due`, the oldest ones, whose columns stay
+  private int dueColumns; // requests in `due`, from the oldest on, whose columns stay in vectors
   private int answered; // number of answered rows of the oldest request
   private boolean hasForbiddenNulls; // whether the last piece has nulls where its type has none
 

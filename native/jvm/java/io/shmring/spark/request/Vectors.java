@@ -131,7 +131,7 @@ final class Vectors {
     return new Client.Rows(batch, atATime, pool.side, groups(), goesOn, this::leave);
   }
 
-  /** Returns a slice of the rows, valid until the next call or the vectors' return. */
+  /** Returns a slice of the rows, valid until the next call, or until the vectors are reused. */
   VectorSchemaRoot part(int first, int count) {
     leavePart();
     part = root.slice(first, count);

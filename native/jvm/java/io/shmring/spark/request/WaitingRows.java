@@ -21,8 +21,8 @@ import scala.collection.immutable.Seq;
 
 /**
  * Joins results of Python workers with rows, or keys, which wait in Spark's queue. The results come
- * in the order of the rows. An answer may have results for rows of earlier requests: the worker
- * checks the number of results.
+ * in the order of the rows, but not request by request: an answer may have results for rows of
+ * earlier requests. This class does not count the results, because the worker checks their number.
  */
 public class WaitingRows implements AnswerHandler {
   private final StructType types; // types of the results

@@ -19,8 +19,8 @@ import java.util.concurrent.locks.LockSupport;
 import org.apache.spark.sql.connector.read.InputPartition;
 
 /**
- * A stream's position in one ring: the position of an exclusive branch that the driver has joined,
- * where the last committed batch ended. Because of the branch, the ring keeps all later messages,
+ * A stream's position in one ring: the end of the last committed batch. The driver has joined an
+ * exclusive branch at this position. Because of the branch, the ring keeps all later messages,
  * so the tasks read them without taking them. If the driver dies, the branch stays where it is.
  */
 final class StreamRing implements AutoCloseable {
@@ -113,8 +113,8 @@ final class StreamRing implements AutoCloseable {
   }
 
   /**
-   * Returns the end of the readable messages. A stream that reads only the messages available at
-   * its start gets at most the end of those messages.
+   * Returns the end of the readable messages. For a stream that reads only the messages available
+   * at its start, the end stays at most where it was then.
    */
   long available() {
     ring.recover();

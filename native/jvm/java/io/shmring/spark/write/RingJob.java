@@ -152,9 +152,9 @@ final class RingJob implements AutoCloseable {
   /**
    * Copies a file's messages into the claim, in several threads.
    *
-   * @param part place of the file's first message among the messages of the claim
-   * @param position offset of that message in the file
-   * @return the place after the file's last message, for the first message of the next file
+   * @param part index of the file's first message in the claim
+   * @param position offset in the file at which that message begins
+   * @return index in the claim for the first message of the next file
    */
   private static int fill(Claim claim, int part, StagedFile file, long position) {
     int count = file.lengths().length;

@@ -242,7 +242,8 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
                       + " no journal)",
                   ring.name(), first, epoch));
       if (skips) {
-        record.write(epoch, first, true); // with a record, the next epoch needs no inDoubt
+        // Because of this record, isPublished() need not ask the option inDoubt about later epochs.
+        record.write(epoch, first, true);
       }
       return skips;
     }
