@@ -8,7 +8,7 @@ static int name_index(PyObject *name, PyObject *const *names, int count)
 	for (int i = 0; i < count; i++)
 		if (name == names[i])
 			return i;
-	for (int i = 0; i < count; i++) /* compares texts: the name may not be interned */
+	for (int i = 0; i < count; i++) /* compare texts, because not every name is interned */
 		if (names[i] && PyUnicode_Compare(name, names[i]) == 0)
 			return i;
 	return -1;

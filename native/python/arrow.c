@@ -1,5 +1,5 @@
-/* Record batches of pyarrow, exchanged through the Arrow C data interface: written from their arrays straight into
- * the slots, and made over leased slots. */
+/* Record batches of pyarrow, exchanged through the Arrow C data interface. push_batch() copies a batch's arrays
+ * straight into the slots; map_batch() makes arrays that lie over leased slots. */
 #include <stdlib.h>
 
 #include "handle.h"
@@ -54,8 +54,8 @@ PyType_Spec arrow_layout_spec = MADE_HERE("shmring._shmring.ArrowLayout", struct
 
 /* --- push_batch() ------------------------------------------------------------------------ */
 
-/* Exports a batch of pyarrow without its schema, whose export would cost as much again; the caller releases the
- * array. */
+/* Exports a batch of pyarrow; the caller releases the array. Leaves out the schema, because exporting the schema
+ * would take as long again. */
 static bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *array)
 {
 	PyObject *address = PyLong_FromVoidPtr(array);
@@ -281,9 +281,9 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 /* --- columns over the same memory ---------------------------------------------------- */
 
-/* Maximum number of columns of the other batch with which a column is compared, so that many columns take no
- * quadratic time. The search begins after the column that was found last. The wanted column is near,
- * because a function that drops or adds some columns does not change the order of the others. */
+/* Maximum number of columns of the other batch with which a column is compared: without a limit, the time would
+ * grow with the square of the number of columns. The search begins after the column that was found last. The
+ * wanted column is near there, because a function that drops or adds some columns keeps the others in order. */
 #define NEAR 64
 
 /* Returns true if two arrays of one type have the same values because they lie in the same memory. */

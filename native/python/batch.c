@@ -91,7 +91,7 @@ static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 
 /* --- numpy, imported when first asked for -------------------------------------- */
 
-/* Returns a numpy array over `bytes`, whose reference it takes. */
+/* Returns a numpy array over `bytes`. Takes over the caller's reference to `bytes`. */
 static PyObject *numpy_array(PyObject *bytes, const char *type)
 {
 	PyObject *numpy = bytes ? PyImport_ImportModule("numpy") : NULL;
@@ -244,7 +244,7 @@ static PyObject *batch_item(PyObject *op, Py_ssize_t i)
 
 struct batch_iterator {
 	struct iterator base;
-	struct view *lent[2]; /* views of the last two turns, which the iterator keeps alive: see view_lend() */
+	struct view *lent[2]; /* views of the last two iterations, kept alive by this iterator: see view_lend() */
 };
 
 /* Iterates over views of the messages. A loop's variable outlives the `with` block, so the end of the block takes

@@ -1,4 +1,5 @@
-/* Leases and batches for GPUs: their memory by DLPack 1.0, and a copy on a device. */
+/* Methods of leases and batches for GPUs: they export the messages' memory through DLPack 1.0, or copy the
+ * messages to a GPU. */
 #include <stdlib.h>
 
 #include "device.h"

@@ -15,7 +15,7 @@ static bool raise_not_durable(struct producer *self, uint64_t message_id, const 
 }
 
 /* Returns true if the branch with this number is a journal's: it has the journal's name, and is exclusive. Callers
- * check again after each wait: when the journal's branch was dropped, another branch may get its number. */
+ * check again after each wait: after the journal's branch is dropped, another branch may get the same number. */
 static bool is_journal(struct producer *self, uint32_t branch, struct shmring_branch_info *info)
 {
 	return shmring_branch_info(ring_of(&self->handle)->core, branch, info) == SHMRING_OK && info->exclusive &&

@@ -6,8 +6,8 @@
 
 #include "handle.h"
 
-/* Number of retries after lost races before the call lets other threads run: so few, because a retry is likely to
- * succeed, and giving up the GIL takes longer than a retry. A choice. */
+/* Number of retries after lost races before the call lets other threads run. The call retries first because a
+ * retry is likely to succeed, and takes less time than giving up the GIL. The number is a choice. */
 #define CONTENDED_SPIN 32
 /* Nanoseconds for which a call retries after lost races even if its timeout is over, or was 0: a lost race does
  * not mean that the ring is full or empty. A choice: far more than a race lasts. */
@@ -103,9 +103,9 @@ static void close_above(struct handle *handle)
 	}
 }
 
-/* Lets close() wait for threads in wait_for_any(), which wait for several handles at once, until they have
- * unpinned this handle. Only the last unpin closes the core's handle, and the program may join the branch again as
- * soon as close() returns. */
+/* Lets close() wait until other threads in wait_for_any() have unpinned this handle. Only the last unpin closes
+ * the core's handle, and so leaves the branch. If close() returned earlier, a program that joins an exclusive
+ * branch again right after close() would be refused. */
 static void stand_by_for_waiters(struct handle *handle)
 {
 	for (int i = 0; i < MOST_NAPS && handle->awaited && handle->awaited_in == getpid(); i++)

@@ -19,8 +19,8 @@ struct extent {
 	uint32_t crc;
 };
 
-/* Gets the buffer of an object that has extents, and checks that it holds the extents [begin, end). Returns false
- * with an exception. */
+/* Gets the buffer of an object that has extents, and checks that it holds the extents [begin, end). If not,
+ * returns false, with an exception. */
 static bool get_extents(PyObject *object, Py_buffer *buffer, uint64_t begin, uint64_t end)
 {
 	if (PyObject_GetBuffer(object, buffer, PyBUF_SIMPLE))
@@ -101,7 +101,8 @@ static bool append_run(PyObject *runs, const struct extent *extents, uint64_t be
 	return appended;
 }
 
-/* runs_of(extents, begin, end): returns (offset, end, table) of each run of items that stand side by side. */
+/* runs_of(extents, begin, end): returns (offset, end, table) for each run of items that stand side by side in the
+ * file: where the run's bytes begin and end in the file, and the table of its items. */
 PyObject *runs_of(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long begin;

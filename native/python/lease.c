@@ -95,7 +95,8 @@ static PyObject *closed_by(int (*close)(struct lease *), struct lease *self)
 	return result;
 }
 
-/* Warns of a lease that was dropped while open: a loop that drops its leases reads the same messages for ever. */
+/* Warns of a lease that was dropped while open. The branch delivers its messages again, so a loop that drops every
+ * lease gets the same messages for ever. */
 static void warn_of_dropped(const struct lease *self)
 {
 	const struct consumer *consumer = (const struct consumer *)self->handle.below;

@@ -1,4 +1,4 @@
-/* Release of a lease by the arrays over its message: in any thread, also while Python ends. */
+/* Releases a lease when the arrays over its message are freed: in any thread, also while Python ends. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,8 +16,9 @@ static _Atomic int threads_inside;
 /* Python's PyGILState_Check(), which the limited API lacks; NULL: this Python has none. */
 static int (*has_the_gil)(void);
 
-/* Longest wait for the threads inside. A thread takes at most 15 s: 5 s each to hand messages back, to leave the
- * branch and to detach. It takes so long only if another process is stopped while that process joins or recovers.
+/* Maximum wait, at the end of Python, for the threads in let_lease_go(). A thread takes at most 15 s: 5 s each to
+ * hand messages back, to leave the branch and to detach. It takes so long only if another process is stopped while
+ * that process joins or recovers.
  */
 #define END_TIMEOUT_NS (20 * INT64_C(1000000000))
 
@@ -32,8 +33,8 @@ static void await_threads_inside(void)
 
 /* Notes that Python ends. A thread that asks for the GIL after Python has ended never gets it, so this call waits
  * for the threads in let_lease_go() that may be about to ask. This call stores `ending_thread` and then loads
- * `threads_inside`; let_lease_go() stores and loads them in the other order. All four are sequentially consistent:
- * either let_lease_go() sees that Python ends, or this call sees the thread and waits for it. */
+ * `threads_inside`; let_lease_go() stores and loads them in the other order. All four accesses are sequentially
+ * consistent: either let_lease_go() sees that Python ends, or this call sees the thread and waits for it. */
 static PyObject *note_end(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
 {
 	atomic_store_explicit(&ending_thread, PyThread_get_thread_ident(), memory_order_seq_cst);

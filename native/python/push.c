@@ -216,7 +216,7 @@ __attribute__((noinline)) static PyObject *push_any(struct producer *self, PyObj
 	PyObject *result;
 	Py_buffer buffer;
 
-	/* producer_usable() comes last: getting the buffer may run any code. */
+	/* producer_usable() comes last: getting the buffer may run code that closes the producer. */
 	if (!arguments_sort("push", "the message: push(b\"...\")", args, nargs, kwnames, order, 1, 5, sorted) ||
 	    (sorted[1] && !parse_timeout(sorted[1], &timeout)) || (sorted[2] && !parse_kind(sorted[2], &m.kind)) ||
 	    (sorted[3] && !parse_flag(sorted[3], &m.durable)) ||
@@ -442,7 +442,7 @@ PyObject *producer_push_many(PyObject *op, PyObject *const *args, Py_ssize_t nar
 	    (sorted[1] && !parse_timeout(sorted[1], &timeout)) ||
 	    (sorted[2] && !parse_flag(sorted[2], &m.durable)))
 		return NULL;
-	/* producer_usable() comes last: getting the rows may run any code. */
+	/* producer_usable() comes last: getting the rows may run code that closes the producer. */
 	if (rows_from(self, sorted[0], &rows) && producer_usable(self)) {
 		m.length = rows.count * SHMRING_SLOT_BYTES;
 		if (rows.count)

@@ -250,8 +250,8 @@ PyObject *consumer_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, which has one "
 		    "consumer at a time",
 		    self->branch, ring_of(&self->handle)->label);
-	/* The result is the sequence after the last slot that the program may read. After a message of several
-	 * slots this is the sequence of its second slot, because only the first slot begins a message. */
+	/* The program reads a message at each sequence before the result. If next() has just taken a message of
+	 * several slots, the result is the sequence of its second slot, because no message begins there. */
 	if (self->taken_count) {
 		const struct taken *last = &self->taken[self->taken_count - 1];
 

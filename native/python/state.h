@@ -14,8 +14,8 @@
 #include "shmring.h"
 
 #define FOREVER INT64_MAX
-/* Least bytes of a copy for which the GIL is given up, a choice: 1 MB is copied in 0.1 ms, and another thread may
- * keep the GIL for 5 ms (sys.getswitchinterval()). */
+/* Minimum bytes of a copy for which the GIL is given up. A choice: copying 1 MB takes only 0.1 ms, while getting
+ * the GIL back takes up to 5 ms if another thread runs (sys.getswitchinterval()). */
 #define GIL_FREE_BYTES (1 << 20)
 
 enum {

@@ -168,7 +168,8 @@ static bool collect(const struct list *list, int status, PyObject *ready)
 	return true;
 }
 
-/* Waits until a handle is ready, the bell rings, or the deadline has passed. Returns false with an exception. */
+/* Waits until a handle is ready, the bell rings, or the deadline has passed. Returns false, with an exception,
+ * after an error. */
 static bool wait_in_slices(struct list *list, struct state *state, struct bell *bell, uint32_t rung,
 			   int64_t deadline, uint8_t strategy, PyObject *ready)
 {
@@ -197,7 +198,7 @@ static bool wait_in_slices(struct list *list, struct state *state, struct bell *
 
 /* wait_any([(producer, slots) or (consumer, ends_of(consumer))], timeout, strategy, bell or None, rung): returns
  * the consumers and producers that are ready. `rung` is the number that the caller has read from the bell: the
- * wait ends when the bell's number is another one. */
+ * wait ends when the bell's number is no longer `rung`. */
 PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	struct state *state = PyModule_GetState(module);

@@ -266,7 +266,7 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 		(void)shmring_release(from_handle(consumer), lease.first, lease.end);
 		return status;
 	}
-	return count; /* a damaged message ends the description; Drain.java hands it back for the next take */
+	return count; /* if a message was damaged, Drain.java hands it and the rest back, for the next take */
 }
 
 NATIVE(jint, read, jlong ring, jlong position, jlong end, jlongArray result)

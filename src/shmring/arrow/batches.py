@@ -274,7 +274,8 @@ def decode_batch(
 ) -> pa.RecordBatch:
     """Map a record batch over the bytes of a message; raise Damaged if they are no Arrow data.
 
-    `schema` is that of a message that holds only the batch; None for a stream with its own schema.
+    If the message holds only the batch, `schema` is the batch's schema; None: the message is a
+    stream, which begins with its schema.
     """
     try:
         if schema is not None:

@@ -25,7 +25,7 @@ _SLICE = 0.5
 # Number of jammed slices in a row after which the reader raises. The first jammed slice proves
 # nothing: another thread may be about to drop the batches that fill the ring.
 _JAMMED_SLICES = 3
-# Batches that an event loop reads before its other tasks have their turn.
+# Number of batches that a task of an event loop reads before other tasks have their turn.
 _STREAK = 16
 
 
@@ -44,7 +44,10 @@ class ReaderOptions(TypedDict, total=False):
 
 
 class _Jam:
-    """Detects a jam: a reader waits for a batch, and producers for room that its batches occupy."""
+    """Detects a jam: a reader waits for a batch, and producers wait for room.
+
+    The reader's own batches fill the ring, so neither wait would end.
+    """
 
     def __init__(self, ring: Ring, label: str, consumer: Consumer) -> None:
         self._ring = ring
@@ -253,7 +256,7 @@ class ArrowReader(Closing):
                 if last and deadline is None:
                     raise
             if last:
-                give_up(self._consumer, timeout)  # the error names the whole timeout
+                give_up(self._consumer, timeout)  # Empty names the whole timeout, not a slice
             if timeout is not None:
                 now = time.monotonic()
                 deadline = now + timeout - _SLICE if deadline is None else deadline

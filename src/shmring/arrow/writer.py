@@ -115,7 +115,7 @@ class ArrowWriter(Closing):
             stays = f"what was written before, up to message {message_id}, stays published"
             if isinstance(error, Full | MessageTooLarge):
                 raise type(error)(f"{error}; {stays}") from error
-            error.add_note(stays)  # an error of the program that makes the batches
+            error.add_note(stays)  # e.g. an error of the program that makes the batches
             raise
         return message_id
 

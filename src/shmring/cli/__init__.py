@@ -109,13 +109,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line with these arguments; None takes the arguments of this process.
 
     Return the exit status: 0; 1 with a line on stderr; 2 for a wrong call; 128 + n for signal n.
+    `shmring check` returns the worst status of its findings: 0, 1 or 2.
     """
     if arguments is None:
-        # Let the collection of garbage at the end of the process pass over the modules, which stay.
+        # Keep the garbage collection at exit from scanning the objects of the imported modules.
         freeze()
     _replace_closed_streams()
-    with suppress(AttributeError):  # a program that calls this may have replaced stdout
-        # Escape characters that the encoding lacks: a branch's name may have any.
+    with suppress(AttributeError):  # a program that calls main() may have replaced stdout
+        # Escape characters that the encoding lacks: a branch's name may have any characters.
         cast("Any", sys.stdout).reconfigure(errors="backslashreplace")
     take_signals()
     given = None if arguments is None else list(arguments)

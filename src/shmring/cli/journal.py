@@ -337,7 +337,10 @@ def replay(
 
 
 class _Batches(Closing):
-    """Writes batches of any schemas into a ring, with one writer: each writer takes a seat."""
+    """Writes batches of any schemas into a ring.
+
+    Only one writer is open at a time, because each writer takes a seat.
+    """
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring

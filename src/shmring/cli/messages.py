@@ -87,7 +87,10 @@ def produce(
 
 
 def _runs(read: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-    """Divide the messages into pushes: several messages of one slot each, or one longer message."""
+    """Divide the messages into pushes of several messages; a push of a long message has only one.
+
+    Messages that are read together with a message of more than one slot are pushed one by one, too.
+    """
     for messages in read:
         for first in range(0, len(messages), _AT_ONCE):
             part = messages[first : first + _AT_ONCE]
@@ -197,7 +200,7 @@ def consume(
 
 
 def _report_new_branch(address: Address, ring: shmring.Ring, branch: str) -> None:
-    """Say on stderr that a branch beside others is new, because its name may be misspelled."""
+    """Say on stderr if the branch is new and the ring has others: its name may be misspelled."""
     others = [each["name"] for each in ring.branches() if not is_journal(each)]
     if others and branch not in others:
         complain(
@@ -284,8 +287,9 @@ class _Unwritten:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Write the lines that wait, unless a signal has come: then the command must not wait for
-        # stdout. After an error of stdout no lines wait: Lines.flush() has dropped them.
+        # Write the lines that wait, unless a second signal ends the block (with an error that is no
+        # Exception): then the command must not wait for stdout. After an error of stdout no lines
+        # wait: Lines.flush() has dropped them.
         waiting = self._lines is not None and self._lines.waiting
         if error is None or (isinstance(error, Exception) and waiting):
             with self._leases:

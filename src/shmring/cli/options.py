@@ -45,7 +45,7 @@ def slot_count(value: str | int) -> int:
 
 
 def branch_name(value: str) -> str:
-    """Parse a new branch's name; refuse what the core refuses before a ring is made for it."""
+    """Parse a new branch's name; refuse a name that the core would refuse after making the ring."""
     if not 1 <= len(os.fsencode(value)) <= MAX_BRANCH_BYTES:
         raise click.BadParameter(f"a branch's name has 1 to {MAX_BRANCH_BYTES} bytes")
     return value

@@ -165,7 +165,7 @@ class Lines:
         self._waits: list[bytes] = []  # the lines of each message that waits for flush()
 
     def add(self, message: Lease | Message, batch: pa.RecordBatch | None) -> None:
-        """Add a message, with its record batch if it is one; the data is copied."""
+        """Add a message, and its record batch if the message is a batch; the data is copied."""
         if batch is not None:
             rows: list[dict[str, Any]] = _named_apart(batch).to_pylist()
             self._waits.append(b"".join(map(_line, rows)))
@@ -203,7 +203,7 @@ def _stdout() -> IO[bytes]:
 
 
 def _named_apart(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rename columns that have the name of an earlier column: a row's dict would lose the earlier.
+    """Rename columns that have an earlier column's name: a dict keeps one value for each name.
 
     The second column `a` becomes `a_1`, as in DuckDB.
     """

@@ -118,7 +118,7 @@ def branch_name(branch: object) -> str:
 
 
 def branch_names(what: str, names: object) -> tuple[str, ...]:
-    """Check names that branches can have; a single str is refused, for it is no collection."""
+    """Check names that branches can have; refuse a single str, whose items would be characters."""
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         raise TypeError(f"{what} must be a tuple of names, not {names!r}")
     checked = tuple(branch_name(name) for name in cast("Iterable[object]", names))

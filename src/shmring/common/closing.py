@@ -1,4 +1,4 @@
-"""A base class for objects that a ``with`` block closes; freeing leases that an error holds."""
+"""A base class for objects that a ``with`` block closes; let_go() frees an error's leases."""
 
 from __future__ import annotations
 

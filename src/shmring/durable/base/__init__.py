@@ -1,1 +1,1 @@
-"""Code that the journal and the queues share: the disk, frames of files, items."""
+"""Code that the journal and the queues share: access to the disk, frames in files, items."""

@@ -363,9 +363,10 @@ class Disk:
         return File(path, flags | made, self._mode)
 
     def copy_mode(self, source: str, target: str) -> None:
-        """Make the empty file `target` with the mode of `source`, if `source` exists.
+        """Make the empty file `target` with the mode of `source`.
 
-        Raise PermissionRefused if another process has made the file meanwhile.
+        If `source` is missing, `target` gets the mode of new files. Raise PermissionRefused if
+        another process has made `target` meanwhile.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         mode = None
@@ -420,7 +421,7 @@ class Disk:
         self.sync_directory(parent)
 
     def room(self, path: str) -> int:
-        """Return how many bytes the files in this directory can still grow."""
+        """Return the number of bytes by which the files in this directory can still grow."""
         disk = os.statvfs(path)
         # A file system without a limit (tmpfs) reports 0 blocks.
         return disk.f_bavail * disk.f_frsize if disk.f_blocks else sys.maxsize
@@ -526,8 +527,9 @@ def replace_file(disk: Disk, path: str, make: Callable[[str], T]) -> T:
     The new file gets the old file's mode.  The new file is opened before the rename: if opening it
     failed after the rename, the caller would only have the old file open, which has no name then.
 
-    Raise NoSpace or PermissionRefused if the file is unchanged; OSError if the rename or the
-    directory's sync failed: after a crash the file is the old or the new one.
+    If making the new file fails, for example with NoSpace or PermissionRefused, the old file is
+    unchanged. If the rename or the directory's sync fails, raise OSError: after a crash, ``path``
+    is the old file or the new one.
     """
     temporary = path + ".tmp"
     # Remove a draft of an interrupted call; or, in a shared folder, another user's file or link.

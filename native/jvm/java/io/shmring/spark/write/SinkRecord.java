@@ -24,10 +24,11 @@ import java.util.UUID;
  * the ring's folder: if the folder is in memory, a restart of the machine removes ring and record
  * together. One write() stores the record whole, also if the process is killed.
  *
- * <p>Other users know the record's name, and may plant a file, a link or a FIFO there. Both methods
- * refuse everything except a regular file of this user that has no second name (hard link), and
- * that other users may write only if they may write the ring. No other user can put another file in
- * place of such a file: the folder is this user's, or its sticky bit protects the file.
+ * <p>Other users know the record's name, and may plant a file, a link or a FIFO there. So read()
+ * and write() refuse everything except a regular file of this user that has no second name (hard
+ * link), and that other users may write only if they may write the ring. No other user can put
+ * another file in place of this user's file: the folder belongs to this user, or the folder's
+ * sticky bit protects the file.
  */
 final class SinkRecord {
   private static final String PREFIX = ".shmring-sink-";
@@ -36,8 +37,8 @@ final class SinkRecord {
   private static final int PERMISSIONS = 07777;
 
   /**
-   * @param ring identity of the ring that was written; a new ring of the same name has another
-   *     identity, and no epoch
+   * @param ring identity of the ring that was written: a new ring of the same name has another
+   *     identity, so read() ignores the entry
    * @param sequence sequence at which the epoch's messages begin
    * @param done whether the epoch was published; false between claim and publication
    */
@@ -50,7 +51,7 @@ final class SinkRecord {
   private final UUID ring;
 
   /**
-   * @param own a file or folder that this process has made: its owner is this user
+   * @param own file or folder that this process has made: its owner is the user of this process
    */
   SinkRecord(Ring ring, Path own, String query) {
     this.name = ring.name();
@@ -143,7 +144,7 @@ final class SinkRecord {
     Files.setPosixFilePermissions(path, permissions);
   }
 
-  /** Returns whether there is a file; throws if it is not one to read and to write. */
+  /** Returns whether the file exists; throws if another user may have planted or changed it. */
   private boolean isThere() throws IOException {
     Map<String, Object> found;
     try {
