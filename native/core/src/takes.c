@@ -184,7 +184,7 @@ void consumer_gives_again(shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
 	deferred_join(&consumer->returned, &lo, &hi);
 	deferred_put(&consumer->returned, lo, hi);
-	if (consumer->ranges_used < 2) { /* makes shmring_release() call release_any(), which checks `returned` */
+	if (consumer->ranges_used < 2) { /* makes releases go to release_any(), which checks `returned` */
 		consumer->range[consumer->ranges_used].lo = NONE;
 		consumer->ranges_used = 2;
 	}

@@ -118,8 +118,7 @@ uint32_t *announce_sleep(const struct waiter *w, uint64_t slots, uint32_t *seen)
 	} else {
 		word = &c->producers.futex;
 		*seen = fetch_or_seq_cst(word, 1) | 1;
-		/* `wanted` is the lowest floor that a sleeping producer needs. */
-		lower_to(&c->producers.wanted, floor_needed(w, slots));
+		lower_to(&c->producers.wanted, floor_needed(w, slots)); /* lowest floor that a sleeper needs */
 	}
 	return word;
 }
