@@ -495,8 +495,8 @@ public final class SidecarClient implements Client {
   }
 
   /**
-   * Joins the ring of a restarted sidecar, makes a new reply ring and marks the requests to be sent
-   * again.
+   * Joins the ring of a restarted sidecar and makes a new reply ring. Marks the requests that lack
+   * answers as not sent, so that advance() sends them again.
    */
   private void follow() throws InterruptedException {
     RequestRing found = RequestRing.await(sidecar, timeouts, taskCheck);

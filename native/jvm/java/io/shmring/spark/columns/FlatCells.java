@@ -186,7 +186,7 @@ abstract class FlatCells implements RootWriter.Cells {
 
   abstract void put(SpecializedGetters from, int place, int at, boolean isNull);
 
-  /** Returns whether a source column's values can be copied column by column, not row by row. */
+  /** Returns whether values are copied straight from a source column, not through its rows. */
   abstract boolean isCopiedByColumn(ColumnVector source);
 
   abstract void put(ColumnVector source, int from, int count, int at, boolean nulls);

@@ -15,7 +15,8 @@ import scala.collection.Iterator;
  * Receives rows from generated code, cell by cell: {@link #begin}, each cell, {@link #end}. The
  * iterator over the generated code returns this sink instead of rows: once before the first row, so
  * that the caller of the iterator has the sink, and then each time {@link #end} returns true. The
- * sink extends a class of rows only because Spark's writer takes a cell from a row.
+ * sink extends a class of rows because the iterator's elements must be rows, and because Spark's
+ * writer takes a cell from a row.
  *
  * <p>If the code reads rows of columnar batches, and passes some columns on unchanged, the sink
  * copies these columns itself, many rows at a time. For this, the code calls {@link #advance} for

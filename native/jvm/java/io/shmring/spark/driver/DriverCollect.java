@@ -130,7 +130,7 @@ public final class DriverCollect {
 
   /**
    * Begins to collect the frame: through files in memory if the largest result that is allowed fits
-   * into `room`, else through the file on disk.
+   * into `room`, or if the settings do not limit the result; else through the file on disk.
    *
    * @param room bytes of memory for the result
    * @param links the files that the driver's Python has opened: first a file on disk, then files in

@@ -79,8 +79,9 @@ public final class ColumnsToRowsExec extends ProductPlan implements UnaryExecNod
   /**
    * Returns, for each of a node's columns, the number of the same column in the batches of the
    * ColumnsToRowsExec below the node; -1 if the column is computed in between, or there is no
-   * ColumnsToRowsExec. Columns are compared by number and not by id: a projection may give a
-   * column's id to a value that it computes (Spark's masks of columns do), or to several columns.
+   * ColumnsToRowsExec. The method follows each column down from node to node, because an id that
+   * occurs in both places may not mean the same column: a projection can give a column's id to a
+   * value that it computes (Spark's masks of columns do), or to several columns.
    */
   static int[] passedOn(SparkPlan node) {
     int[] numbers = new int[node.output().size()];
