@@ -1,6 +1,6 @@
-/* Arrow IPC messages (kinds 3 and 4 of docs/layout.md), written and read without Python: the buffers of a
- * schema's record batches, and a message turned back into arrays. Readers trust no byte of the message, and copy
- * bytes that they read more than once: a peer may change them. */
+/* Functions that write record batches as Arrow IPC messages (in messages of kinds 3 and 4 of docs/layout.md), and
+ * read IPC messages as arrays, without Python. Readers trust no byte of a message. They copy bytes that they read
+ * more than once, because a peer may change the message between two reads. */
 #ifndef SHMRING_IPC_H
 #define SHMRING_IPC_H
 
@@ -75,7 +75,7 @@ void ipc_layout_free(struct ipc_layout *layout);
 
 /* --- common to readers and writers ------------------------------------------------------- */
 
-#define IPC_CONTINUATION UINT32_MAX /* first word of each message; the size of its metadata follows */
+#define IPC_CONTINUATION UINT32_MAX /* first 4 bytes of each message; the size of its metadata follows */
 
 enum {
 	IPC_VERSION_5 = 4,
@@ -96,7 +96,7 @@ struct ipc_extent {
 
 #define IPC_ALIGNMENT 8 /* alignment in bytes of buffers in the body, as pyarrow writes them */
 
-/* Returns the bytes of a buffer with its padding. */
+/* Returns the size in bytes of a buffer of `nbytes` bytes with its padding. */
 static inline uint64_t ipc_padded(uint64_t nbytes)
 {
 	return (nbytes + IPC_ALIGNMENT - 1) / IPC_ALIGNMENT * IPC_ALIGNMENT;
@@ -126,7 +126,7 @@ enum ipc_answer {
 /* One planned message: its size, and the source of each part. The plan points into the arrays, which must live
  * until the message is written. */
 struct ipc_message {
-	uint64_t metadata_bytes; /* bytes of metadata, including the 8 before it: continuation and size */
+	uint64_t metadata_bytes; /* size of the metadata and of the 8 bytes before it (continuation, size) */
 	uint64_t body_bytes;
 	const void *head; /* the caller's bytes, which ipc_write() writes in front of the IPC message */
 	size_t head_bytes;

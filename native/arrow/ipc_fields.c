@@ -23,8 +23,8 @@ static const struct {
     {"+w:", VALUES_FIXED_LIST, 0}, {"+s", VALUES_STRUCT, 1},
 };
 
-/* Stores in *width the bytes of a value of a decimal with this format, "d:precision,scale[,bits]". A value has
- * 16 bytes if the format has no bits. Returns false if the format has no scale. */
+/* Stores in *width the size in bytes of one value of a decimal type. Its format is "d:precision,scale[,bits]"; a
+ * value has 16 bytes if the format has no bits. Returns false if the format has no scale. */
 static bool decimal_width(const char *format, uint32_t *width)
 {
 	const char *comma = strchr(format, ',');
@@ -45,7 +45,7 @@ static bool parse_format(struct ipc_field *field)
 	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
 		size_t length = strlen(formats[i].prefix);
 
-		/* One letter is a whole type; a longer prefix may have parameters behind it. */
+		/* A prefix of one letter has to be the whole format; a longer prefix may have parameters. */
 		if (strncmp(format, formats[i].prefix, length) != 0 || (length == 1 && format[1]))
 			continue;
 		field->values = formats[i].values;

@@ -7,9 +7,9 @@
 
 /* --- flat buffers -------------------------------------------------------------------------- */
 
-/* A flat buffer that is not trusted. Each function returns false if the table, list or field that it looks for
- * does not lie within the `size` bytes. `bytes` begins at a multiple of 8, and is little-endian, like this
- * machine. */
+/* A flat buffer that is not trusted. The bool functions on a flat buffer return false if the table, list or field
+ * that they look for does not lie within the `size` bytes. `bytes` begins at a multiple of 8, and is
+ * little-endian, like this machine. */
 struct flat {
 	const uint8_t *bytes;
 	uint64_t size;
@@ -97,7 +97,8 @@ static bool flat_field(const struct flat_table *table, unsigned index, unsigned 
 	return offset == 0 || (offset >= 4 && offset + bytes <= table->bytes && *at % bytes == 0);
 }
 
-/* Reads a field with a number of 1, 2, 4 or 8 bytes; *value stays if the field has its default. */
+/* Reads a field with a number of 1, 2, 4 or 8 bytes. If the table leaves the field out, *value does not change, so
+ * the caller stores the default there first. */
 static bool flat_number(const struct flat_table *table, unsigned index, unsigned bytes, void *value)
 {
 	uint64_t at;
@@ -227,7 +228,7 @@ enum ipc_answer ipc_batch_open(const struct ipc_layout *layout, const uint8_t *m
 	if (bytes >= sizeof prefix)
 		memcpy(&prefix, message, sizeof prefix);
 	if (prefix.continuation != IPC_CONTINUATION)
-		return IPC_DAMAGED; /* no IPC message begins there */
+		return IPC_DAMAGED; /* the message does not begin like an IPC message */
 	if (prefix.size > bytes - sizeof prefix)
 		return IPC_DAMAGED; /* the message's metadata is cut off */
 	if (prefix.size > most)

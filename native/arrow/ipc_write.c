@@ -13,17 +13,17 @@
  * Each reference is a distance in bytes from the reference itself. */
 struct ipc_metadata {
 	uint32_t continuation; /* ff ff ff ff */
-	uint32_t size; /* bytes of metadata behind this word */
+	uint32_t size; /* bytes of metadata that follow this field */
 	uint32_t root; /* distance to `message` */
-	uint16_t message_fields[6]; /* bytes of this list and of the table; then the offsets in the table of
+	uint16_t message_fields[6]; /* size of this list, size of the table; then the offsets in the table of
 					 version, type, header and body */
-	int32_t message; /* first word of the table Message: distance back to message_fields, its list of fields */
+	int32_t message; /* beginning of the table Message: distance back to its list of fields, message_fields */
 	uint32_t header; /* distance to `batch` */
 	int64_t body_bytes;
 	int16_t version;
 	uint8_t header_type;
 	uint8_t gap;
-	uint16_t batch_fields[5]; /* bytes of this list and of the table; then the offsets in the table of
+	uint16_t batch_fields[5]; /* size of this list, size of the table; then the offsets in the table of
 				       length, nodes and buffers */
 	uint16_t another_gap;
 	int32_t batch;
@@ -85,7 +85,7 @@ enum how {
 	HOW_COPY,
 	HOW_SHIFT, /* copy bits that begin at bit `first` of a byte: reads `nbytes` + 1 bytes, writes `nbytes` */
 	HOW_SHIFT_LAST, /* like HOW_SHIFT, but the bits end in the first `nbytes` bytes, so only those are read */
-	HOW_REBASE_32, /* 4-byte offsets; `first` is subtracted from each: offsets in a message begin at 0 */
+	HOW_REBASE_32, /* subtract `first` from 4-byte offsets, because offsets in a message begin at 0 */
 	HOW_REBASE_64,
 };
 
@@ -167,7 +167,8 @@ static int64_t nulls_within(const struct ArrowArray *array, int64_t offset, int6
 	return length - count_bits(valid, offset, length);
 }
 
-/* Adds the offsets of the values [offset, offset + length), which point to [*first, *end). */
+/* Adds the offsets of the values [offset, offset + length). Stores in *first and *end the first and the last of
+ * these offsets, before `first` is subtracted from them. */
 static bool write_offsets(struct plan *plan, const uint8_t *offsets, uint32_t width, int64_t offset,
 			  int64_t length, int64_t *first, int64_t *end)
 {

@@ -81,7 +81,7 @@ SHMRING_API const char *shmring_error_message(void);
 typedef struct shmring shmring;
 
 enum shmring_clock {
-	SHMRING_CLOCK_COARSE = 0, /* the kernel's tick, 1 to 4 ms; reading it takes about 3 ns */
+	SHMRING_CLOCK_COARSE = 0, /* a clock that the kernel advances every 1 to 4 ms; reading it takes 3 ns */
 	SHMRING_CLOCK_PRECISE = 1, /* the precise clock; reading it takes about 20 ns */
 	SHMRING_CLOCK_OFF = 2, /* messages get no time of publication */
 };
@@ -168,7 +168,7 @@ SHMRING_API uint64_t shmring_floor(const shmring *ring);
  * SHMRING_CONTENDED if another process is recovering now. */
 SHMRING_API int shmring_recover(shmring *ring, unsigned *count);
 
-/* Unlinks the ring at `path`; if `uuid` (from shmring_get_info) is not NULL, only that ring.
+/* Unlinks the ring at `path`; if `uuid` (from shmring_get_info) is not NULL, only if the ring has this uuid.
  * Attached processes continue to use it. Damaged rings and rings of another version
  * are unlinked too; any other file stays: SHMRING_E_NOT_A_RING. The function `remove`
  * removes the name and returns a status; NULL means unlink(2). */
@@ -177,9 +177,9 @@ SHMRING_API int shmring_unlink(const char *path, const uint8_t uuid[16],
 
 /* Unlinks the ring at `path` if it has no living participant, and a participant has died or the
  * ring is temporary. Also unlinks the draft at `path` of a ring whose creator was killed
- * (docs/layout.md). Returns 1 if the file was unlinked, 0 if not (a participant lives, all
- * participants have closed the ring in order, or there is no ring). Other files stay. A ring
- * without a living participant, but with a damaged seat, stays, too: SHMRING_E_DAMAGED. */
+ * (docs/layout.md). Returns 1 if the file was unlinked, 0 if not: a participant lives, or all
+ * participants of a ring that is not temporary have closed their handles, or there is no ring. Other files
+ * stay. A ring without a living participant, but with a damaged seat, stays, too: SHMRING_E_DAMAGED. */
 SHMRING_API int shmring_reap(const char *path);
 
 /* Returns what shmring_reap() would return now, and removes nothing. */
@@ -275,9 +275,9 @@ struct shmring_branch_options {
 	uint8_t start; /* enum shmring_start; ignored for an existing branch */
 	uint64_t sequence;
 	bool exclusive; /* allows one consumer at a time ("SC" in the docs) */
-	bool ephemeral; /* dropped with its last consumer */
-	bool drop_oldest; /* producers overwrite its oldest messages, except those on lease, instead of waiting */
-	uint64_t upstream; /* bit i: follow branch i; 0: follow the producer */
+	bool ephemeral; /* the branch is dropped when its last consumer leaves */
+	bool drop_oldest; /* instead of waiting, producers overwrite the branch's oldest messages not on lease */
+	uint64_t upstream; /* bit i: follow branch i; no bit set: follow the producers */
 };
 
 struct shmring_branch_info {
@@ -356,8 +356,8 @@ struct shmring_lease {
 				255 or more */
 };
 
-/* Takes up to `max_messages` consecutive messages, in at most `max_slots` slots (it
- * takes one message of any size).
+/* Takes up to `max_messages` consecutive messages, in at most `max_slots` slots. The first
+ * message is taken even if it alone has more slots.
  *
  * SHMRING_ENDED: the branch has reached an end marker, and no message was taken. Each
  * consumer that had joined by then gets this answer once, before it takes any message
@@ -503,13 +503,13 @@ SHMRING_API const struct shmring_wait_strategy_info *shmring_describe_wait(uint8
 
 /* Wait until another try may succeed, and then return SHMRING_OK. Both functions return
  * SHMRING_AGAIN when a signal arrives, and after a time slice, so that the caller can
- * handle signals. A slice lasts at most 50 ms, because one of the waiters looks for dead participants
- * every 50 ms. The other waiters' slices may grow, so that many sleepers do not wake up often: to about
- * 20 ms times the number of sleepers, but never beyond the time for which the participant has already
- * waited. If the ring's file was removed (not by
- * shmring_unlink()) and made anew, or no participant is attached that could end the wait, a wait of
- * more than a second ends with SHMRING_OK, and the next try returns SHMRING_E_NOT_FOUND. A producer
- * that never waits gets this error within a round of the ring. `deadline_ns` is a time of
+ * handle signals. One of the waiters looks for dead participants every 50 ms: its slices last at most
+ * 50 ms. The slices of the other waiters begin like that and then grow, so that many sleepers do not wake
+ * up often: to about 20 ms times the number of sleepers, but never beyond the time for which the
+ * participant has already waited. A wait can become hopeless: the ring's file was removed (not by
+ * shmring_unlink()), and either another ring was made at its path, or no attached participant could end
+ * the wait. After a second, such a wait ends with SHMRING_OK, and the next try returns
+ * SHMRING_E_NOT_FOUND. A producer that never waits gets this error within a lap. `deadline_ns` is a time of
  * CLOCK_MONOTONIC, at which the functions return SHMRING_TIMEOUT; INT64_MAX means never. After
  * SHMRING_AGAIN the caller may wait again without a try: no wake-up is lost. */
 SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, int64_t deadline_ns,
@@ -531,8 +531,8 @@ struct shmring_wait {
  * call shmring_consumer_decline(): otherwise another consumer of the branch may sleep on, although a message is
  * there.
  *
- * `bell` is NULL, or points to a word: the wait ends with SHMRING_AGAIN once the word differs from `rung`, the
- * value that the caller read before.
+ * `bell` is NULL, or points to a number that shmring_ring_bell() changes: the wait ends with SHMRING_AGAIN once
+ * the number differs from `rung`, the value that the caller read before.
  *
  * One sleep watches up to 128 entries (the kernel's limit), the bell included. If the kernel has no futex_waitv(2)
  * (before Linux 5.16), one sleep watches one entry. If there are more entries, the function polls all every few
@@ -583,7 +583,7 @@ struct shmring_participant_info {
 	uint64_t dropped;
 	uint64_t redelivered; /* messages taken that had been delivered before */
 	uint64_t synced_ns; /* see shmring_count_synced() */
-	uint64_t most_delivered; /* message_id of the held message with most deliveries, UINT64_MAX: none */
+	uint64_t most_delivered; /* message_id of the held message with the most deliveries, UINT64_MAX: none */
 	uint32_t deliveries; /* number of deliveries of that message; 256 means 256 or more */
 };
 
