@@ -10,14 +10,15 @@
 #include "cells.h"
 #include "takes.h"
 
-/* Pauses between two tries of a consumer to get the admin lock for an adoption; each pause is twice the one
- * before. Choices: a recovery has the lock for microseconds, a stopped process for as long as it is stopped. */
+/* Shortest and longest pause between two tries of a consumer to get the admin lock for an adoption; each pause is
+ * twice the one before. Both are choices: a recovery has the lock for microseconds, a stopped process for as long
+ * as it is stopped. */
 #define LEAST_PAUSE_NS (100 * 1000LL)
 #define LONGEST_PAUSE_NS (50 * 1000 * 1000LL)
 /* Number of times that a consumer of an exclusive branch tries to get the admin lock, NAP_NS apart, before it
  * takes fresh messages without the lock. An exclusive branch has one consumer at a time, so its users expect the
- * messages in order: fresh messages that come before the older messages of an orphan break the order. A choice:
- * 20 tries take a millisecond, a recovery microseconds. */
+ * messages in order: fresh messages that come before the older messages of an orphan break the order. The
+ * number is a choice: 20 tries take a millisecond, and a recovery has the lock for microseconds. */
 #define EXCLUSIVE_TRIES 20
 #define NAP_NS 50000
 
@@ -151,10 +152,10 @@ static bool try_admin_lock(shmring_consumer *consumer)
 	return true;
 }
 
-/* Notes in `graph.adopter` that this consumer moves leases from now on. If the consumer that `graph.adopter` named
- * until now has died while it moved a lease, settles that consumer first: the orphan's seat tells recovery which
- * of the two seats has the lease, so no other lease may move before. There is at most one such consumer, because
- * leases move only under the admin lock. Returns false if the dead consumer cannot be settled now. */
+/* Notes in `graph.adopter` that this consumer moves leases from now on. A consumer that is still noted there has
+ * died while it moved leases; it is the only one, because leases move only under the admin lock. This function
+ * first settles the dead consumer: recovery sees by the orphan's seat which of the two seats has the lease, and
+ * the next move could change the orphan's seat. Returns false if the dead consumer cannot be settled now. */
 bool leases_move(shmring_consumer *consumer)
 {
 	shmring *r = consumer->ring;
@@ -257,7 +258,7 @@ static bool give_returned(shmring_consumer *consumer, uint64_t lo, uint64_t hi, 
 	if (*status || *end == lo)
 		*end = same;
 	/* The result is ignored: if the removal would split a recorded range, and no entry is free for the second
-	 * part, [lo, *end) stays recorded. */
+	 * part, [lo, *end) stays recorded, and the consumer holds it until it leaves. */
 	if (*status || !messages) {
 		(void)ranges_remove(consumer->seat, consumer->range, &consumer->ranges_used, lo, *end);
 		consumer_raise_hold(consumer);

@@ -133,8 +133,8 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 		status = admin_enter(r);
 		if (!status) {
 			status = handle_seat(r);
-			/* If orphans have the last seats, the handle attaches without a seat: it can free seats,
-			 * when it recovers, or consumes or drops the orphans' branch. */
+			/* If no seat is free, but orphans have some, the handle attaches without a seat. It can
+			 * free the orphans' seats: by recovery, or by consuming from or dropping their branch. */
 			if (status == SHMRING_E_LIMIT && orphans_have_seats(r) && handle_without_seat(r))
 				status = SHMRING_OK;
 			admin_leave(r);

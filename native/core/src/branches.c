@@ -102,8 +102,8 @@ void branch_drop(shmring *r, uint32_t id)
 	wake_producers(r);
 }
 
-/* Returns true for an ephemeral branch without consumers: the last consumer has left, or the branch's creator
- * died before it joined, or a process that recovered died before it dropped the branch. */
+/* Returns true for an ephemeral branch without a living consumer: the last consumer has left or died, or the
+ * branch's creator died before it joined, or a process that recovered died before it dropped the branch. */
 static bool is_deserted_ephemeral(const shmring *r, uint32_t id)
 {
 	return load_relaxed(&branch_at(r, id)->d.options) & BRANCH_EPHEMERAL && living_consumers(r, id) == 0;

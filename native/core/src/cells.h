@@ -152,7 +152,7 @@ static inline int check_usable(const shmring *ring)
 	return is_owned(ring) ? SHMRING_OK : fail_forked(ring->name);
 }
 
-/* Checks that a handle may write: for calls that take a seat, or may clear away seats of dead owners. */
+/* Checks that a handle may write. Used by calls that take a seat or may clear away dead participants. */
 static inline int check_writable(const shmring *ring)
 {
 	if (is_owned(ring) && ring->read_only)

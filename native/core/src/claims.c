@@ -152,8 +152,9 @@ void publish_aborted(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)
 }
 
 /* Returns true if the claim word once had the value `at`, which is evidence that the hole at h ends at `at`. If
- * the claim word is beyond `at` now, a producer has claimed from `at`, and keeps its intent at `at` until it has
- * published. So the function reads the claim word first, then the intents, and publication last. */
+ * the claim word is beyond `at` now, a producer has claimed from `at`. It keeps its intent at `at` until it has
+ * published there. So the function reads the claim word first, then the intents, and last whether `at` is
+ * published: in this order it misses no such producer. */
 static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 {
 	uint8_t seat;
@@ -180,7 +181,7 @@ static uint64_t hole_length(const shmring *r, uint64_t h)
 {
 	uint64_t best = 0;
 
-	if (r->options & OPT_SINGLE_PRODUCER) /* the claim word ends the hole: no other producer moves it */
+	if (r->options & OPT_SINGLE_PRODUCER) /* the hole ends at the claim word: the dead owner moved it last */
 		return load_relaxed(&r->cursors->claim.v) - h;
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		const struct seat *s = &r->seats[i];

@@ -47,7 +47,8 @@ static int check_overwritten(shmring_consumer *consumer, uint64_t seen)
 	return consumer_overrun(consumer, first > t && first < next ? first : t, next);
 }
 
-/* Moves a branch that stands before its `first` towards `first`. Returns false if the branch cannot move now. */
+/* Moves a branch that stands before its `first`, the lowest sequence that it delivers, towards `first`. Returns
+ * false if the branch cannot move now. */
 static bool pass_over(shmring_consumer *consumer, uint64_t seen, uint64_t limit)
 {
 	uint64_t t = seen >> 8;
@@ -239,7 +240,7 @@ struct found {
 };
 
 /* Moves a branch with drop_oldest past messages that are being overwritten, and a branch that stands before its
- * `first` towards `first`. */
+ * `first`, the lowest sequence that it delivers, towards `first`. */
 static int reach_first(shmring_consumer *consumer, struct found *found)
 {
 	const struct branch *b = consumer->branch;
@@ -349,7 +350,7 @@ static int take_found(shmring_consumer *consumer, const struct found *found, str
 }
 
 /* Takes messages that were delivered before. If messages may be set aside (sent to the dead letters), takes them
- * one at a time: a message that kills its consumers must not have its neighbours set aside with it. Returns true
+ * one at a time: if one message kills its consumers, its neighbours must not be set aside with it. Returns true
  * if *status is the result of the take, or false if the caller has to look for new messages. */
 static bool take_redelivered(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 			     struct shmring_lease *lease, int *status)
@@ -400,7 +401,7 @@ int shmring_release(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	const struct range *only = &consumer->range[0];
 
-	/* The common case: the consumer holds one lease, and releases all of it. */
+	/* The code below is for the common case only: the consumer holds one lease, and releases all of it. */
 	if (__builtin_expect(!consumer->ring->owned || consumer->ranges_used != 1 || consumer->deferred.used ||
 				 only->lo != first || only->hi != end,
 			     0))

@@ -34,10 +34,10 @@ struct shmring {
 	uint32_t
 	    seat; /* this handle's own seat, or NOBODY; only seat_abandon() changes it without the admin lock */
 	bool lent; /* a producer or a consumer uses the handle's seat now */
-	void *seatless; /* page that keeps the lock of a handle without a seat, see handle_seatless() */
-	void *held[MAX_PARTICIPANTS]; /* pages that keep the locks of seats; NULL: the seat is not this handle's */
+	void *seatless; /* mapped page that holds the lock of a handle without a seat, see handle_seatless() */
+	void *held[MAX_PARTICIPANTS]; /* mapped pages that hold the seats' locks (locks.c); NULL: not our seat */
 	uint8_t *base;
-	size_t mapped_bytes; /* bytes from `base`: the file, and the slots again */
+	size_t mapped_bytes; /* bytes mapped at `base`: the file, then the slots a second time */
 	struct older_map *older_maps; /* earlier maps of the slots, with copies, see copies.c; NULL: none */
 	uint32_t copies; /* number of copies in older maps that are still read */
 	char name[LABEL_BYTES];
@@ -127,8 +127,7 @@ struct shmring_consumer {
 	int64_t adopt_after_ns; /* time of the next try to adopt */
 	int64_t adopt_pause_ns; /* pause before the next try to adopt; doubles when a try adopts nothing */
 	uint32_t adopt_seat; /* the orphan from which this consumer adopted last */
-	struct range
-	    range[LEASES]; /* this consumer's record of its ranges; the seat has a copy for others, see takes.c */
+	struct range range[LEASES]; /* this consumer's ranges; its seat has a copy for other processes (takes.c) */
 };
 
 /* --- the clocks ------------------------------------------------------------------- */
@@ -165,8 +164,8 @@ int not_now(int status);
 
 /* A text that is written in parts. A part that does not fit is cut; the text always ends in a null byte. */
 struct text {
-	char *at; /* place of the next part */
-	size_t room; /* bytes from there to the end of the buffer, at least 1 */
+	char *at; /* address at which the next part is written */
+	size_t room; /* bytes from `at` to the end of the buffer, at least 1 */
 };
 
 void say(struct text *t, const char *format, ...) __attribute__((cold, format(printf, 2, 3)));
@@ -226,7 +225,7 @@ void deferred_free(struct deferred *deferred);
 
 /* seats.c: seats and the admin lock. Only seat_alive(), read_seat(), seat_stopped(), name_store() and
  * name_load() may be called without the lock. */
-/* The name of a handle's own seat while the seat is not lent. */
+/* The name of a handle's own seat while no producer or consumer uses the seat. */
 #define ATTACHED_NAME "attached"
 
 /* The owner of a seat. Another owner, or the same process in another role, has another joined_ns. */

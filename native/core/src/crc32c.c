@@ -54,8 +54,8 @@ static bool have_hardware(void)
 #ifdef IN_HARDWARE
 /* Data of at least this many bytes is cut into three thirds, whose CRCs are computed at the same time: a CRC
  * instruction takes three cycles, but the CPU can begin one in each cycle. For shorter data, joining the three
- * CRCs would cost more than is gained: on an AMD EPYC, thirds take 1.05 times as long for 8 KB, and 0.74 for 16.
- */
+ * CRCs would cost more than is gained: on an AMD EPYC, thirds take 1.05 times as long for 8 KB, and 0.74
+ * times as long for 16 KB. */
 #define THIRDS_FROM (16 << 10)
 
 /* Multiplies two polynomials modulo POLYNOMIAL; the highest bit stands for x^0. */

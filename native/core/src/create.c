@@ -196,7 +196,7 @@ static bool draft_publish(struct draft *d, const char *path)
 
 /* --- contents of a new file ------------------------------------------------------ */
 
-#define CHUNK_BYTES (UINT64_C(64) << 20) /* bytes that one call reserves at first: a choice */
+#define CHUNK_BYTES (UINT64_C(64) << 20) /* upper limit of the bytes that one call reserves; a choice */
 
 /* Reserves the file's bytes in small calls: if a signal ends a call, tmpfs gives back all bytes that
  * the call has reserved. The calls after that are smaller, down to one page, so that frequent signals
@@ -222,7 +222,7 @@ static int reserve(int fd, uint64_t bytes)
 }
 
 /* CHANGE: edit this for a new version of the layout */
-/* Writes the initial value of every word into the zeroed file. */
+/* Writes the header, and all initial values that are not zero, into the zeroed file. */
 static void initialise(uint8_t *file, const struct header *h)
 {
 	struct cursors *c = (struct cursors *)(file + h->cursors_offset);

@@ -8,7 +8,7 @@
 
 #include "core.h"
 
-#define LEAST_ROOM 16 /* first size of the table, which doubles when it is half full; a choice */
+#define LEAST_ROOM 16 /* first number of entries (a choice); the table doubles when it is half full */
 #define EMPTY NONE
 
 static size_t home(const struct deferred *d, uint64_t at)

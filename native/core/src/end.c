@@ -3,9 +3,9 @@
  * A branch counts the ends that it has reached. A consumer that finds a marker at
  * `taken` first counts the end and then moves `taken` past the marker. So a consumer that
  * could take messages after the marker sees the count, and returns "ended" first. `ended`
- * is the sequence after the last end: by it, consumers that find the same marker count the
- * end only once. Each consumer remembers how many ends it has reported, and reports the others
- * one by one. docs/protocol.md, P11.
+ * is the sequence after the last end that was counted: a consumer that finds a marker before
+ * `ended` does not count it again. Each consumer remembers how many ends it has reported, and
+ * reports the other ends one by one. docs/protocol.md, P11.
  */
 #include "cells.h"
 #include "takes.h"

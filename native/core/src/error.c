@@ -133,7 +133,7 @@ static void say_word(struct text *t, const char *word)
 void say_command(struct text *t, const char *verb, const char *ring, const char *argument)
 {
 	say(t, "shmring %s", verb);
-	if (ring[0] == '-') /* a path: a name does not begin so */
+	if (ring[0] == '-') /* a path, because a name does not begin with "-" */
 		say(t, " --");
 	say_word(t, ring);
 	if (!argument)

@@ -95,7 +95,7 @@ uint32_t header_crc(const struct header *h)
 #endif
 
 /* Reads the header. Bytes behind the file's end read as zeros, so a file that is too short has no magic, or sizes
- * that contradict the file's. Returns a negative number if the read fails. */
+ * that differ from the file's size. Returns a negative number if the read fails. */
 ssize_t header_load(int fd, struct header *h)
 {
 	*h = (struct header){0};
@@ -170,7 +170,7 @@ bool is_others(int fd)
 }
 
 #define COPY_MOST                                                                                                 \
-	(UINT64_C(64) << 20) /* maximum bytes of a copy, a choice: another user's sparse file may be large */
+	(UINT64_C(64) << 20) /* limit (a choice) of a copy, because another user's sparse file may be large */
 
 /* Copies bytes of the file into a copied ring's memory. Bytes that are not copied read as zeros, and cost no
  * memory. */

@@ -129,7 +129,8 @@ bool everybody_released(const shmring *r, uint64_t sequence)
 }
 
 /* Returns true if no branch holds producers back by its position; holds of consumers may still do so. A producer
- * that finds no room may then wait for another producer to publish a claim, and publishing wakes no producer. */
+ * that finds no room may then wait for another producer to publish a claim. Publishing wakes no producer, so the
+ * waiting producer has to look again after UNTOLD_NS. */
 bool nobody_gates(const shmring *r)
 {
 	for (uint64_t m = load_relaxed(&r->cursors->graph.active); m; m &= m - 1)

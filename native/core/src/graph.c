@@ -21,7 +21,7 @@ static bool find_branch(const shmring *r, const char *name, uint32_t *id)
 	return false;
 }
 
-/* Fails with the names of the branches that there are, because the name asked for may be misspelled. */
+/* Fails with a text that lists the existing branches, because the name asked for may be misspelled. */
 static int fail_no_branch(const shmring *r, const char *name)
 {
 	char names[256] = "none";

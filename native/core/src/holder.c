@@ -51,8 +51,9 @@ static bool blame_claim(const shmring *r, uint64_t sequence, struct shmring_hold
 	return false;
 }
 
-/* Finds why branch `id` has released nothing beyond `released`. An orphan is never the holder: the
- * branch's living consumers have to adopt its leases, so they are the holders, or no consumer is there. */
+/* Finds why branch `id` has released nothing beyond `released`. An orphan is never the holder, because the
+ * branch's living consumers have to adopt its leases: the holder is one of these consumers, or the branch has
+ * none. If `released` itself is not published yet, the holder is the producer that has claimed it. */
 static void blame_branch(const shmring *r, uint32_t id, uint64_t released, struct shmring_holder *h)
 {
 	const struct branch *b = &r->cursors->branch[id];
@@ -129,7 +130,7 @@ int shmring_find_holder(const shmring *r, struct shmring_holder *h)
 	if (least != NONE) {
 		blame_branch(r, id, least, h);
 	} else {
-		/* No branch holds the ring: only an open claim blocks the producers. */
+		/* No branch holds producers back, so only an open claim can. */
 		h->sequence = load_acquire(&r->cursors->floor.v);
 		h->sequence = walk_runs(r, h->sequence, h->sequence + r->capacity);
 		if (!blame_claim(r, h->sequence, h))
