@@ -14,8 +14,8 @@ import scala.PartialFunction$;
  * Lets shmring's plan nodes ({@link FunctionNode}) take and give columns instead of rows. Runs
  * after Spark has put its transitions between columns and rows into the plan. A batch that a
  * FunctionNode gives is valid only until the next batch is asked for. Therefore only two kinds of
- * nodes take columns from a FunctionNode: another FunctionNode, and ColumnsToRowsExec. Neither needs
- * a batch for longer.
+ * nodes take columns from a FunctionNode: another FunctionNode, and ColumnsToRowsExec. Neither
+ * needs a batch for longer.
  */
 public final class FunctionColumns extends ColumnarRule {
   @Override
