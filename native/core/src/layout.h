@@ -150,7 +150,7 @@ struct cursors {
 	struct cell64 asleep; /* bit i: consumers of branch i sleep */
 	struct {
 		_Alignas(CELL) uint64_t wanted; /* lowest floor for which a sleeping producer waits */
-		uint32_t futex; /* bit 0: a producer sleeps; rest: wake-ups */
+		uint32_t futex; /* bit 0: a producer sleeps; the other bits count wake-ups */
 	} producers;
 	struct cell64 look; /* time of the last look for dead participants, and number of sleepers then */
 	struct cell32 unlinked; /* the file was unlinked on purpose while it was in use: shmring_unlink() */

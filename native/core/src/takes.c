@@ -429,7 +429,7 @@ void seat_join_ranges(struct seat *s, bool touching)
 			if (at == NONE || j == k || at < known[k].lo || at > end ||
 			    (at == end && !(touching && RANGE_BEFORE(known[j].hi) == RANGE_BEFORE(known[k].hi))))
 				continue;
-			if (RANGE_END(known[j].hi) > end) /* copies the count of deliveries too: `hi` holds both */
+			if (RANGE_END(known[j].hi) > end) /* `hi` also holds the count of deliveries */
 				set_hi(s, known, k, known[j].hi);
 			crash_order();
 			set_lo(s, known, j, NONE);

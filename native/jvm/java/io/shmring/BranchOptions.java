@@ -1,9 +1,9 @@
 package io.shmring;
 
 /**
- * The options with which a branch is made. An existing branch keeps its own.
+ * The options with which a branch is made. A branch that exists already keeps its own options.
  *
- * @param start place where the branch begins
+ * @param start where the branch begins
  * @param sequence first sequence for {@link Start#SEQUENCE}; ignored otherwise
  * @param exclusive whether the branch has one consumer at a time
  * @param ephemeral whether the branch is dropped with its last consumer

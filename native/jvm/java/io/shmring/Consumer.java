@@ -78,14 +78,14 @@ public final class Consumer extends Handle implements AutoCloseable {
   /**
    * Takes the consecutive messages that can be read now; returns empty if no message came in time.
    *
-   * @param maxMessages the most messages to take
-   * @param maxSlots the most slots to take; one message is always taken, whatever its size
+   * @param maxMessages upper limit of the messages to take
+   * @param maxSlots upper limit of the slots to take; the first message is taken in any case
    * @throws OverrunException if the branch drops the oldest messages and has lost some
    * @throws EndOfStreamException if the stream has ended
    */
   public Optional<Lease> poll(int maxMessages, long maxSlots, Duration timeout)
       throws InterruptedException {
-    // Zero for a negative number, which the core would take for a large one: zero is refused.
+    // Pass 0, which the core refuses, for a negative number: the core would read it as unsigned.
     return poll(Math.max(maxMessages, 0), maxSlots, deadline(timeout));
   }
 
@@ -120,7 +120,7 @@ public final class Consumer extends Handle implements AutoCloseable {
       made = true;
       return lease;
     } finally {
-      // Not a catch block: the JVM may have to load a class for it, which fails without memory.
+      // Use no catch block: the JVM may have to load a class for it, which fails without memory.
       if (!made) {
         handBack(taken.get(0), taken.get(1));
       }
@@ -157,7 +157,7 @@ public final class Consumer extends Handle implements AutoCloseable {
    * the exception. If the messages cannot be handed back, a suppressed exception says so, and
    * {@link #close} hands them back.
    *
-   * @param limit the most messages to take; a call takes at most 1,024
+   * @param limit upper limit of the messages to take; a call takes at most 1,024
    * @return the number of messages passed to the handler
    * @throws OverrunException if the branch drops the oldest messages and has lost some
    * @throws EndOfStreamException if the stream has ended

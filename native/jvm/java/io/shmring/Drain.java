@@ -7,7 +7,7 @@ import java.nio.LongBuffer;
  * the ring, its length), and a view shows the handler one message after the other.
  */
 final class Drain {
-  /** The most messages that one call takes. */
+  /** Upper limit of the messages that one call takes. */
   static final int MOST = 1024;
 
   private final long ring; // handle of the ring, valid while the consumer is open
@@ -31,7 +31,7 @@ final class Drain {
       try {
         Native.read(ring, words.get(0), words.get(1), new long[Message.WORDS]);
       } catch (Throwable error) {
-        // Not only a RingException: native code throws OutOfMemoryError if it cannot make one.
+        // Native code throws RingException, or OutOfMemoryError if it cannot make one.
         settle(consumer, words.get(4), error);
         throw error;
       }

@@ -7,7 +7,7 @@ import java.util.List;
 
 /** Calls that shmring's own packages need beyond the API. They may change in any version. */
 public final class Internals {
-  private static final int MOST_BRANCHES = Long.SIZE; // a set of branches is the bits of a word
+  private static final int MOST_BRANCHES = Long.SIZE; // 64: the C library has a bit for each
   private static final String JOURNAL = "journal"; // name of the branch of a ring's journal
 
   private Internals() {}
@@ -47,8 +47,8 @@ public final class Internals {
   }
 
   /**
-   * Returns the names of the ring's branches that stay without consumers, without the branch of its
-   * journal.
+   * Returns the names of the ring's branches that stay without consumers; leaves out the branch
+   * of its journal.
    */
   public static List<String> branches(Ring ring) {
     List<String> names = new ArrayList<>();

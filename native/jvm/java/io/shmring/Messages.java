@@ -43,8 +43,8 @@ abstract class Messages implements AutoCloseable, Iterable<Message> {
     private long position = first;
 
     /**
-     * Reads the next message: only the read tells whether there is one, because the remaining slots
-     * may all be of aborted claims.
+     * Reads the next message. Only this read shows whether there is a next message, because the
+     * remaining slots may all belong to aborted claims.
      */
     @Override
     public boolean hasNext() {

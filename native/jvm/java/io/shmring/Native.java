@@ -9,8 +9,8 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 
 /**
- * The functions of the C library. Numbers stand for its handles and for addresses: callers check
- * that handles are open and that copies stay inside the memory.
+ * The functions of the C library, whose handles and addresses are numbers here. Callers check that
+ * handles are open and that copies stay inside the memory.
  */
 final class Native {
   /**

@@ -239,7 +239,7 @@ public final class Producer extends Handle implements AutoCloseable {
       open = Optional.of(new Claim(this, handle(), sequence, parts, aligns));
       return open;
     } finally {
-      // Not a catch block: the JVM may have to load a class for it, which fails without memory.
+      // Use no catch block: the JVM may have to load a class for it, which fails without memory.
       if (open.isEmpty()) {
         Native.abort(handle());
       }

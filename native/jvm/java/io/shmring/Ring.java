@@ -34,7 +34,7 @@ public final class Ring implements AutoCloseable {
   private final Path path;
   private final long handle;
   private final RingInfo info;
-  final Slots slots; // for callers that keep the memory mapped
+  final Slots slots; // the slots in memory; users must keep the memory mapped
   // Number of open objects that use the handle: this ring, its producers, consumers, ranges and
   // mapped messages.
   private int users = 1;
@@ -101,7 +101,7 @@ public final class Ring implements AutoCloseable {
   }
 
   private static void create(String name, long slots, byte[] schema, boolean singleProducer) {
-    // The native call would end the JVM.
+    // Check here, because the native call would end the JVM if the schema is null.
     Objects.requireNonNull(schema, "the schema is null; an empty array makes a ring of bytes");
     Native.create(utf8(path(name).toString()), slots, schema, singleProducer, false);
   }

@@ -11,7 +11,7 @@ import java.util.UUID;
  * @param checksum whether every message has a CRC32C, which readers check
  * @param layoutMajor major version of the file's layout
  * @param layoutMinor minor version of the file's layout
- * @param participants the most participants at one time
+ * @param participants upper limit of the participants at one time
  * @param firstSequence first sequence of the ring; for a ring restored from a journal, the sequence
  *     after the journal's last message
  * @param uuid identity of the ring; a later ring of the same name has another uuid
