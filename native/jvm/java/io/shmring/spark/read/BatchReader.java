@@ -197,8 +197,9 @@ final class BatchReader extends RingReader<ColumnarBatch> {
    * had lost the other one. Without the lock they would share the branch's messages, and each
    * attempt would miss some.
    *
-   * <p>The lock is an exclusive branch, from which no attempt reads. The ring lets one attempt of
-   * any process join the branch, and takes the attempt off the branch when its process dies.
+   * <p>The lock is an exclusive branch, from which no attempt reads. The ring lets only one attempt
+   * at a time join the branch, also among several processes, and takes the attempt off the branch
+   * when its process dies.
    *
    * @throws IllegalStateException if some of this read's messages were released before
    */
@@ -238,7 +239,10 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     }
   }
 
-  /** Returns whether an earlier attempt has released messages, which cannot be read again. */
+  /**
+   * Returns whether an earlier attempt has released messages, which cannot be read again. If the
+   * branch's position before that attempt is unknown, returns whether it may have released some.
+   */
   private boolean isIncomplete() {
     if (partition.launch() == 1) {
       return false;
@@ -250,8 +254,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   }
 
   /**
-   * Sleeps until Spark ends this attempt because another attempt has succeeded. Spark does not
-   * count an attempt that it has ended itself as a failure.
+   * If another attempt may have succeeded, gives Spark some seconds to end this attempt for that
+   * reason. Spark does not count an attempt that it has ended itself as a failure.
    */
   private void awaitKill() {
     if (hasAwaitedTurn || (task.attemptNumber() > 0 && !isRunAgain())) {

@@ -36,11 +36,11 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
  * Reads a task's answers, piece by piece. Requests are sent as they are needed, with as many under
- * way as the user allows. An answer is read in place, in the ring's memory, and given back before
+ * way as the client allows. An answer is read in place, in the ring's memory, and given back before
  * the task waits for the next answer.
  *
  * <p>A thread other than the task's may read the answers, and the task may end while that thread
- * reads. Each method therefore holds this object's monitor.
+ * reads. Every change of this object is therefore made with its monitor held.
  */
 public final class AnsweredBatches implements AutoCloseable {
   // Spark's record of the file that a task reads; each thread has its own record.
@@ -364,8 +364,8 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /**
-   * Throws if the task has ended. A thread other than the task's calls this while it waits for
-   * answers.
+   * Throws if the task has ended: then only a thread other than the task's still waits for answers.
+   * A killed task has not ended yet, and waits until Spark's monitor ends its worker.
    */
   private void checkSelf() {
     counts.updateAtTimes();

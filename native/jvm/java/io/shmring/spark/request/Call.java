@@ -260,7 +260,7 @@ public sealed interface Call extends Serializable {
      * before the functions' arguments.
      *
      * @param kind kind of the functions over windows
-     * @param places place of each function's frame; -1 for a whole partition, which has no bounds
+     * @param places index of each function's frame; -1 for a whole partition, which has no bounds
      */
     @SuppressWarnings("unchecked") // to Java, updated() of a Scala map returns a raw Map
     public PythonCall ofWindows(FunctionKind kind, int[] places, int frames) {

@@ -124,7 +124,10 @@ public enum FunctionKind {
      * batches of a group before it calls the function.
      */
     JOINS_GROUPS,
-    /** Answers have one struct column, whose fields are the result's columns. */
+    /**
+     * Answers have one struct column, whose fields are the result's columns. Only kinds that take
+     * COLUMNS need this trait: all other kinds give a struct anyway.
+     */
     GIVES_STRUCT,
     /**
      * Several answers may come as one message, because Spark's worker makes their batches. A batch

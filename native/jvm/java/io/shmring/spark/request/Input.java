@@ -49,7 +49,10 @@ public abstract class Input {
     return new RowInput(children.get(0), sent(handler));
   }
 
-  /** Returns the projection to the rows that are sent. */
+  /**
+   * Returns the projection to the rows that are sent. From now on, the input rows wait in Spark's
+   * queue, if the handler needs them for the answers.
+   */
   private static OfRows sent(AnswerHandler handler) {
     return handler.keepRows().orElseGet(() -> (OfRows) handler);
   }

@@ -9,7 +9,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 final class SourceBatches extends Input {
   private final Iterator<ColumnarBatch> batches;
   private final Function<ColumnarBatch, Input> inputs;
-  private ColumnarBatch batch; // null before the first one
+  private ColumnarBatch batch; // null before the first batch, and after the last one
   private Input input; // input over this batch
 
   SourceBatches(Iterator<ColumnarBatch> batches, Function<ColumnarBatch, Input> inputs) {

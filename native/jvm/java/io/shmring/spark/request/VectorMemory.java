@@ -28,7 +28,7 @@ final class VectorMemory extends MemoryConsumer implements AutoCloseable {
    * Returns whether the task now has memory for all its vectors.
    *
    * @param bytes bytes of the vectors now
-   * @param most maximum bytes that the task may ask for
+   * @param most maximum bytes of the vectors; Spark is not asked for more
    */
   boolean holds(long bytes, long most) {
     wanted = bytes - getUsed();

@@ -20,8 +20,9 @@ import org.apache.spark.sql.connector.read.InputPartition;
 
 /**
  * A stream's position in one ring: the end of the last committed batch. The driver has joined an
- * exclusive branch at this position. Because of the branch, the ring keeps all later messages,
- * so the tasks read them without taking them. If the driver dies, the branch stays where it is.
+ * exclusive branch at this position. The ring keeps all later messages for this branch, unless the
+ * branch drops its oldest messages, so the tasks read them without taking them. If the driver dies,
+ * the branch stays where it is.
  */
 final class StreamRing implements AutoCloseable {
   private static final String WHO = "spark stream";

@@ -103,8 +103,9 @@ final class RingJob implements AutoCloseable {
   }
 
   /**
-   * Publishes messages piece by piece, because together they do not fit the ring: each piece waits
-   * until readers have made room for it.
+   * Publishes messages piece by piece, because together they are too large for the ring. A piece is
+   * at most a quarter of the ring, or one larger message. Each piece waits until readers have made
+   * room for it.
    */
   void publishInPieces(List<StagedFile> files) {
     long room = ring.info().slots() / PARTS_OF_RING;

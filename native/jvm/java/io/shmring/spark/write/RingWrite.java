@@ -115,7 +115,7 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
 
   /**
    * A batch job. Its rows become readable when it commits: by one store if they take at most half
-   * of the ring, otherwise message by message while the commit runs.
+   * of the ring, otherwise piece by piece while the commit runs.
    */
   private final class RingBatchWrite implements BatchWrite {
     private RingJob job;
