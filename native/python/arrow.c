@@ -237,7 +237,7 @@ static bool step_over(struct mapping *m, uint64_t skip, const Py_buffer *head)
 	return true;
 }
 
-/* map_batch(lease, layout, skip, head, copy, every_offset, import, schema): makes arrays of the message on lease,
+/* map_batch(lease, layout, skip, head, copy, every_offset, import, schema): makes arrays of the leased message,
  * and returns import(address of the arrays, schema), which is a batch of pyarrow. The message has `skip` bytes of
  * any content, then the bytes `head`, then one undamaged batch of that layout: for any other message, returns
  * None. The arrays lie over the slots and pin the lease; with `copy` set, or if the body is not aligned, the

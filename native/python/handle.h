@@ -10,7 +10,7 @@
  *
  * Threads. The core's producers and consumers want one thread at a time, and the
  * GIL sees to that: a free-threaded Python turns it on when it loads this module.
- * Core calls on a producer or consumer are made with the GIL held, save for
+ * A thread calls the core for a producer or consumer with the GIL held, except for
  *   - the _wait functions, which touch no state of the handle;
  *   - copies of a MiB or more, while `busy` keeps other threads out of that
  *     producer (push.c) and the reader holds a lease (take.c);

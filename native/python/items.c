@@ -1,5 +1,6 @@
 /* Functions for items of the durable queues (src/shmring/durable/base/items.py): the extents of many items at a
- * time; writing items to a file and reading them, with checksums; the nodes of the append-only queue's stacks. */
+ * time; items as buffers to write, and as bytes that were read, with checksums; the nodes of the append-only
+ * queue's stacks. */
 #include <stddef.h>
 #include <string.h>
 
@@ -276,7 +277,7 @@ static const uint8_t *find_item(const struct block *block, const struct extent *
 }
 
 /* unpack(into, block, start, extents, begin, end): appends items to the list `into`, up to the first item that is
- * not whole or is damaged. */
+ * not whole or is damaged, and returns the number of appended items. */
 PyObject *unpack_items(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long start;

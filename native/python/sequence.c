@@ -100,8 +100,8 @@ static bool taken_add(struct consumer *self, uint64_t sequence, const struct shm
 	return true;
 }
 
-/* Records a message that was taken, for done(). Returns false if an exception is set; the consumer no longer holds
- * the message then. */
+/* Records a message that was taken, for done(). Returns false, with an exception, after an error: a message that
+ * cannot be read is then released, any other message is handed back. */
 static bool keep(struct consumer *self, const struct shmring_lease *lease, int64_t *sequence)
 {
 	struct ring *ring = ring_of(&self->handle);

@@ -132,8 +132,8 @@ class BatchEncoder:
         ----------
         batch, nbytes : as :meth:`pieces` yields them
         prefix : bytes to write before the IPC messages
-        kind : kind of a message that contains its own schema. None is for a ring whose header has
-            the schema; the kind then is one of the two Arrow kinds
+        kind : kind of the message, if the message is to contain its own schema. None if the ring's
+            header has the schema: the message then gets one of the two Arrow kinds
         timeout : seconds to wait for free slots; None waits for ever
 
         Raises
@@ -161,9 +161,10 @@ class BatchEncoder:
         kind: int | None = None,
         timeout: float | None = None,
     ) -> int | None:
-        """Publish one batch as one message by a copy of its buffers; otherwise as :meth:`push`.
+        """Publish one batch as :meth:`push` does, but only if the binding can copy its buffers.
 
-        Return None if the message has more than `most` bytes, or its batch needs :meth:`push`.
+        Return None if the message would have more than `most` bytes, or if only pyarrow can write
+        the batch.
         """
         if self._layout is None:
             return None
@@ -338,7 +339,7 @@ def learned(stream: pa.Buffer) -> Known | None:
     return _learned(bytes(memoryview(stream)[: metadata_bytes(stream)]))
 
 
-@lru_cache(maxsize=16)  # several schemas: producers with different schemas may take turns
+@lru_cache(maxsize=16)  # more than one, because producers with different schemas may take turns
 def _learned(head: bytes) -> Known | None:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(head))

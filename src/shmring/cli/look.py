@@ -179,7 +179,7 @@ def _holds_from(participant: ParticipantRecord) -> str:
 
 
 def _counters(participants: list[ParticipantRecord]) -> tuple[list[str], list[tuple[object, ...]]]:
-    """Return the columns and rows of the counters; a column with only zeros is left out."""
+    """Return the columns and rows of the counters; leave out rare counters that are all zero."""
     shown = {name: count for name, count in _RARE.items() if any(map(count, participants))}
     return (
         ["seat", "messages", "size", *shown],

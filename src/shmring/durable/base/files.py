@@ -236,7 +236,7 @@ class File:
 
 
 def process_start(pid: int) -> int | None:
-    """Return when the process started, in clock ticks since boot; None if it does not exist."""
+    """Return when the process started, in clock ticks since boot; None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
