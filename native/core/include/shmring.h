@@ -216,7 +216,8 @@ SHMRING_API int shmring_publish(shmring_producer *producer, uint32_t length, uin
 
 /* Publishes the slots of the open claim up to and including `last` as one-slot messages.
  * `lengths` has the length of each; if it is NULL, each has `length` bytes. Slots beyond
- * `last` are aborted. */
+ * `last` are aborted. In a single-producer ring, `last` may lie beyond the claim, below
+ * shmring_producer_available(): the claim grows up to `last`. */
 SHMRING_API int shmring_publish_ones(shmring_producer *producer, uint64_t last, const uint32_t *lengths,
 				     uint32_t length);
 
