@@ -224,7 +224,7 @@ struct seat {
 		uint32_t role;
 		uint32_t branch;
 		uint32_t pid;
-		uint64_t start_time; /* field 22 of /proc/pid/stat */
+		uint64_t start_time; /* when the owner's process started: field 22 of /proc/PID/stat */
 		uint64_t joined_ns;
 		char name[NAME_BYTES];
 	} id;
@@ -234,8 +234,8 @@ struct seat {
 	} intent;
 	struct {
 		_Alignas(CELL) uint64_t hold; /* lowest sequence held; NONE: nothing */
-		uint64_t take_lo; /* beginning of the take under way, or of the last take */
-		uint64_t take_end; /* TAKE_WORD of the same take, with TAKE_PENDING while it is under way */
+		uint64_t take_lo; /* first sequence of the take under way, or of the last take */
+		uint64_t take_end; /* TAKE_WORD() of the take that begins at `take_lo`; TAKE_PENDING: under way */
 		uint64_t adopt_from; /* 0, except while a lease moves: then 1 + the seat from which the lease
 					comes, or with ADOPT_AWAY 1 + the seat to which it goes */
 		uint64_t adopt_lo;

@@ -38,7 +38,7 @@
 
 struct lock_file {
 	uint64_t descriptor; /* position of the open file description << 32 | number of the descriptor */
-	void *page; /* page of the file, mapped through that open file description */
+	void *page; /* page of the file, mapped through the open file description of `descriptor` */
 	pthread_mutex_t section; /* guards the fields above and, among this handle's threads, the admin byte */
 	dev_t device;
 	ino_t inode;
@@ -91,7 +91,7 @@ int fail_admin_taken(int fd, const char *name)
 			    "ring \"%s\": another process has been joining or recovering for %d s; it is stopped "
 			    "(kill -CONT it, or kill it)",
 			    name, ADMIN_TIMEOUT_S);
-	if (lock.l_pid > 0) /* locks of open file descriptions have no process id */
+	if (lock.l_pid > 0) /* a lock of a process; a lock of an open file description has no process id */
 		snprintf(who, sizeof who, " of process %d", (int)lock.l_pid);
 	return fail(
 	    SHMRING_CONTENDED,

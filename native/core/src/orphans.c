@@ -53,7 +53,7 @@ static void record(struct seat *orphan, const struct destination *destination, u
 {
 	struct range *range = &orphan->range[destination->entry];
 
-	/* The hold is never above the lowest range. */
+	/* Lower the hold first: it must never be above the beginning of a recorded range. */
 	if (lo < load_relaxed(&orphan->lease.hold))
 		store_release(&orphan->lease.hold, lo);
 	crash_order();

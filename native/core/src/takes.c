@@ -278,8 +278,8 @@ int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_me
 }
 
 /* Returns the sequence up to which the upstream branches let this consumer take. Uses the
- * cached sequence only while graph.changes is the same, because a change may give an upstream's number to
- * another branch. */
+ * cached sequence only if graph.changes has not changed since, because a change may give an upstream's number
+ * to another branch. */
 uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t)
 {
 	shmring *r = consumer->ring;
@@ -326,7 +326,7 @@ void consumer_raise_hold(shmring_consumer *consumer)
 
 /* Announces, as the hold of a consumer of a branch with drop_oldest, that the consumer wants
  * to read from `at`, and only then checks whether the floor is moving past `at` (floor.c).
- * Returns where reading may begin; messages before that sequence are lost. */
+ * Returns the sequence at which the consumer can begin to read; messages before it are lost. */
 uint64_t consumer_stake(shmring_consumer *consumer, uint64_t at)
 {
 	uint64_t next;

@@ -48,11 +48,11 @@ enum {
 	 * messages/s arrive, so FEW messages arrive in this time. The first try is not shorter, because on sixteen
 	 * cores fewer than FEW messages arrive within 250 ns while four branches poll. */
 	MOST_NS = 2000,
-	MOST_OF_SEVERAL_NS = 4000, /* longest time to keep away if the ring has several branches: eight get 9 M
-				      messages/s on 16 cores, and 6 M with MOST_NS */
+	MOST_OF_SEVERAL_NS = 4000, /* longest time to keep away if the ring has several branches: eight branches
+				      get 9 M messages/s on 16 cores, but 6 M with MOST_NS */
 	WAITS = 16, /* waits between two tries to keep away; doubled after each try that did not pay */
-	MOST_FAILURES = 10, /* largest number of times that WAITS is doubled: a try of MOST_NS in 16,384 waits;
-			      both numbers are choices */
+	MOST_FAILURES = 10, /* largest number of times that WAITS is doubled: the consumer then tries once in
+			      16,384 waits; both numbers are choices */
 };
 
 /* Returns MANY, but no more than a sixteenth of the ring's slots: a consumer must not keep away for so long that

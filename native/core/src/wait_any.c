@@ -188,7 +188,7 @@ static bool has_restarting_handler(void)
 	return false;
 }
 
-/* Returns when the thread has to look again, even if nothing wakes it. */
+/* Returns the time at which the thread has to look again, even if nothing wakes it. */
 static int64_t end_of_slice(const struct any *a, int64_t start, int64_t deadline, bool sleeps)
 {
 	int64_t until = deadline;

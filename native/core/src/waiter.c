@@ -105,7 +105,7 @@ bool is_alone(const shmring_consumer *consumer)
 }
 
 /* Announces a sleep; the caller passes a heavy barrier next. Returns the futex word to sleep on, and
- * in *seen the value that the word must still have then. */
+ * in *seen the value that the word must still have when the sleep begins. */
 uint32_t *announce_sleep(const struct waiter *w, uint64_t slots, uint32_t *seen)
 {
 	struct cursors *c = w->ring->cursors;
@@ -243,7 +243,7 @@ static int64_t slice(const struct waiter *w, int64_t now)
 	return share < waited ? share : waited;
 }
 
-/* Returns when a wait that begins at `start` has to look again, even if nothing wakes it. */
+/* Returns the time at which a wait that begins at `start` has to look again, even if nothing wakes it. */
 int64_t slice_end(const struct waiter *w, int64_t start)
 {
 	int64_t end;
