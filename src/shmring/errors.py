@@ -84,7 +84,7 @@ class Overrun(ShmringError):
 
 
 class Contended(ShmringError):
-    """Another process is busy with the ring at this moment; the same call may be tried again."""
+    """The ring, queue or session is busy at this moment; the same call may be tried again."""
 
 
 class RingNotFound(ShmringError, FileNotFoundError):

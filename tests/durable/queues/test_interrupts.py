@@ -16,7 +16,7 @@ from simulated_disk import SimulatedDisk
 from shmring import durable
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.queues import session
-from shmring.errors import Closed
+from shmring.errors import Closed, Contended
 
 # The queues, and the disk below them.
 CODE = str(Path(durable.__file__).parent), str(Path(__file__).parents[1])
@@ -32,16 +32,21 @@ class Interrupted(KeyboardInterrupt):
     """The exception that the signal handler raises."""
 
 
+def raise_interrupted() -> None:
+    raise Interrupted
+
+
 class Interrupt:
-    """Raises where Python runs handlers: where a function begins, and behind a call of C.
+    """Calls a handler where Python does: where a function begins, and behind a call of C.
 
     Parameters
     ----------
     at : the place's number, from 1 on
     """
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, handler: Callable[[], object] = raise_interrupted) -> None:
         self._left = at
+        self._handler = handler
 
     @property
     def has_come(self) -> bool:
@@ -56,7 +61,7 @@ class Interrupt:
             self._left -= 1
             if self._left == 0:
                 sys.setprofile(None)
-                raise Interrupted
+                self._handler()
 
     def during(self, work: Callable[[], object]) -> None:
         before = sys.getprofile()
@@ -185,6 +190,51 @@ def test_a_session_that_was_interrupted_anywhere(
         with PersistentQueue("/q", disk=disk) as q, q.session() as s:
             check(list(iter(s.dequeue, None)), work, acknowledged, at)
     assert at > 20
+
+
+def opened(kind: Any, disk: SimulatedDisk) -> Any:
+    return kind("/q", disk=disk, **({"log_reserve": 0} if kind is PersistentQueue else {}))
+
+
+@pytest.mark.parametrize("then", [put, give_back])
+@pytest.mark.parametrize("work", [put_much, take])
+@pytest.mark.parametrize("kind", [AppendOnlyQueue, PersistentQueue])
+def test_a_handler_that_uses_the_interrupted_queue(
+    kind: Any, work: Callable[[Any], None], then: Callable[[Any], None]
+) -> None:
+    """The handler's calls fail where they would meet a call that is under way; no item is lost."""
+    refused = 0
+    for at in itertools.count(1):
+        disk = SimulatedDisk()
+        q = opened(kind, disk)
+        s = q if kind is AppendOnlyQueue else q.session()
+        begin(s)
+        taken: list[bytes] = []
+
+        def handler(s: Any = s) -> None:
+            nonlocal refused
+            try:
+                then(s)
+            except Contended:
+                refused += 1
+
+        interrupt = Interrupt(at, handler)
+        interrupt.during(lambda s=s: work(s))
+        assert go_on(s, False)
+        while (item := s.dequeue()) is not None:
+            taken.append(item)
+        if work is put_much and then is put:
+            assert b"new" in taken, at
+            assert b"new too" in taken, at
+        assert taken[-1] == b"last", at
+        s.flush()
+        q.close()
+        with opened(kind, disk) as q:
+            s = q if kind is AppendOnlyQueue else q.session()
+            assert s.dequeue() is None, at
+        if not interrupt.has_come:
+            break
+    assert refused
 
 
 @pytest.mark.parametrize("work", [reset, close])

@@ -202,6 +202,7 @@ class AppendOnlyQueue(session.Ends):
         assert self._owner is not None
         check_names(self._owner, self._file.file)
 
+    @session.Ends._alone
     def dequeue(self) -> bytes | None:
         """Take the item at the front; None if there is no item.
 
@@ -209,16 +210,15 @@ class AppendOnlyQueue(session.Ends):
         ------
         Damaged : the item or its node does not match its checksum; the item stays
         """
-        with self._lock:
-            self._check_readable()
-            if not self._front and not self._load():
-                return None
-            piece = self._front[0]
-            data = self._ahead.one(piece.source, piece.extents, piece.begin)
-            if data is None:
-                raise self._damaged(piece)
-            self._take(piece, 1)
-            return data
+        self._check_readable()
+        if not self._front and not self._load():
+            return None
+        piece = self._front[0]
+        data = self._ahead.one(piece.source, piece.extents, piece.begin)
+        if data is None:
+            raise self._damaged(piece)
+        self._take(piece, 1)
+        return data
 
     def _take_some(self, items: list[bytes], most: int) -> bool:
         if not self._front and not self._load():
@@ -281,6 +281,7 @@ class AppendOnlyQueue(session.Ends):
             self._load()
         return [*self._front, *self._reversed_back()]
 
+    @session.Ends._alone
     def flush(self) -> int:
         """Commit; return the position at which this state can be opened again.
 
@@ -289,31 +290,34 @@ class AppendOnlyQueue(session.Ends):
         NoSpace : the disk is full; nothing was committed, and the changes can still be flushed
         OSError : the sync failed; opening the queue again shows whether the flush was committed
         """
-        with self._lock:
-            self._check_writable()
-            with self._writing():
-                self._check_names()
-                self._write_back()
-                if not self._changed and self.position:
-                    return self.position
-                if self._front and not self._front[0].link:
-                    self._front = self._file.append_front(self._front)
-                commit = self._file.append_commit(
-                    self._front[0].top if self._front else self._rest,
-                    self._front_count,
-                    self._back,
-                    self._written_count,
-                )
-                self._check_names()
-                self.position, self._committed, self._changed = commit.position, commit, False
-            return self.position
+        return self._commit()
 
+    def _commit(self) -> int:
+        self._check_writable()
+        with self._writing():
+            self._check_names()
+            self._write_back()
+            if not self._changed and self.position:
+                return self.position
+            if self._front and not self._front[0].link:
+                self._front = self._file.append_front(self._front)
+            commit = self._file.append_commit(
+                self._front[0].top if self._front else self._rest,
+                self._front_count,
+                self._back,
+                self._written_count,
+            )
+            self._check_names()
+            self.position, self._committed, self._changed = commit.position, commit, False
+        return self.position
+
+    @session.Ends._alone
     def rollback(self) -> None:
         """Return to the state that was last flushed."""
-        with self._lock:
-            self._check_readable()
-            self._settle(self._committed)
+        self._check_readable()
+        self._settle(self._committed)
 
+    @session.Ends._alone
     def compact(self) -> int:
         """Flush, then rewrite the file with only the items in the queue, in one step.
 
@@ -324,10 +328,10 @@ class AppendOnlyQueue(session.Ends):
         ------
         NoSpace : the disk is full; the old file stays, whether the flush succeeded or not
         """
-        with self._lock:
-            self.flush()
-            return self._replace(self._in_order())
+        self._commit()
+        return self._replace(self._in_order())
 
+    @session.Ends._alone
     def reset(self) -> int:
         """Delete every item, flushed or not, and every earlier state, in one step.
 
@@ -338,9 +342,8 @@ class AppendOnlyQueue(session.Ends):
         ------
         NoSpace : nothing was deleted
         """
-        with self._lock:
-            self._check_writable()
-            return self._replace(())
+        self._check_writable()
+        return self._replace(())
 
     def _replace(self, pieces: Iterable[Piece]) -> int:
         old = self._file

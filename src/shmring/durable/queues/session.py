@@ -11,7 +11,8 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from shmring.common.arguments import integer
 from shmring.common.closing import Closing
@@ -19,7 +20,7 @@ from shmring.durable.base.files import Buffer
 from shmring.durable.base.items import TABLE_ENTRY_BYTES, Packing
 from shmring.durable.queues.data_files import DataFile
 from shmring.durable.queues.line import Span
-from shmring.errors import Damaged, NoSpace
+from shmring.errors import Contended, Damaged, NoSpace
 
 if TYPE_CHECKING:
     from shmring.durable.queues.persistent import PersistentQueue
@@ -33,8 +34,18 @@ BUFFER_BYTES = 1 << 20
 _INLINE_BYTES = 32 << 10
 
 
+E = TypeVar("E", bound="Ends")
+P = ParamSpec("P")
+R = TypeVar("R")
+
 # Ends whose locks a forked child renews: the child lacks the threads that would release them.
 _all_ends: weakref.WeakSet[Ends] = weakref.WeakSet()
+
+
+_REENTERED = (
+    "a signal's handler has used the queue or session whose call it has interrupted; the handler's "
+    "call has changed nothing; let the handler set a flag, and act on the flag after the call"
+)
 
 
 class Ends(Closing):
@@ -49,14 +60,38 @@ class Ends(Closing):
     _packing: Packing
 
     def __init__(self) -> None:
-        # Guards the items that are not written yet, and their writing.
+        # Guards the items that are not written yet, and their writing. The lock is reentrant, so
+        # that a signal's handler that uses a busy queue gets an error and does not wait for ever.
         self._lock = threading.RLock()
+        self._busy = False  # the thread that has the lock is in a call
         _all_ends.add(self)
+
+    @staticmethod
+    def _alone(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E, P], R]:
+        """Let a method run alone: with the lock, and not within a call that it has interrupted.
+
+        An interrupted call goes on with the state that it has read. So it would lose what a call
+        of a signal's handler changes meanwhile, or its own change.
+        """
+
+        @wraps(method)
+        def call(self: E, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            with self._lock:
+                if self._busy:
+                    raise Contended(_REENTERED)
+                self._busy = True
+                try:
+                    return method(self, *args, **kwargs)
+                finally:
+                    self._busy = False
+
+        return call
 
     def renew_locks(self) -> None:
         """Replace the lock in a forked child, if a thread of the parent held it in a call."""
         if not self._lock.acquire(blocking=False):
             self._lock = threading.RLock()
+            self._busy = False
             self._in_a_call_at_fork()
             return
         self._lock.release()
@@ -82,10 +117,17 @@ class Ends(Closing):
         TypeError : `data` is not bytes-like
         """
         with self._lock:
-            self._check_writable()
-            if self._packing.nbytes > BUFFER_BYTES:
-                self._write_early()
-            self._packing.add(data)
+            # Repeat _alone() here: through its wrapper, a call would take 1.4 times as long.
+            if self._busy:
+                raise Contended(_REENTERED)
+            self._busy = True
+            try:
+                self._check_writable()
+                if self._packing.nbytes > BUFFER_BYTES:
+                    self._write_early()
+                self._packing.add(data)
+            finally:
+                self._busy = False
 
     def enqueue_many(self, items: Iterable[Buffer]) -> int:
         """Put items at the back, in their order; return their number. Otherwise as :meth:`enqueue`.
@@ -99,15 +141,20 @@ class Ends(Closing):
         NoSpace : the disk is full; none of these items was put in, all items before them were
         MessageTooLarge, TypeError, BufferError : one of them cannot be an item; none was put in
         """
-        with self._lock:
-            self._check_writable()
-            if self._packing.nbytes > BUFFER_BYTES:
-                self._write_early()
+        self._make_room()
         # Read the iterable before taking the lock, because its code may use this queue.
-        rows = list(items)
-        with self._lock:
-            self._check_writable()
-            return self._packing.add_many(rows)
+        return self._add_many(list(items))
+
+    @_alone
+    def _make_room(self) -> None:
+        self._check_writable()
+        if self._packing.nbytes > BUFFER_BYTES:
+            self._write_early()
+
+    @_alone
+    def _add_many(self, rows: list[Buffer]) -> int:
+        self._check_writable()
+        return self._packing.add_many(rows)
 
     def dequeue_many(self, max_items: int) -> list[bytes]:
         """Take up to `max_items` items from the front; otherwise as :meth:`dequeue`.
@@ -123,16 +170,19 @@ class Ends(Closing):
         ValueError : `max_items` is negative
         """
         integer("max_items", max_items)
+        return self._take_many(max_items)
+
+    @_alone
+    def _take_many(self, most: int) -> list[bytes]:
         items: list[bytes] = []
-        with self._lock:
-            self._check_readable()
-            try:
-                while len(items) < max_items and self._take_some(items, max_items - len(items)):
-                    pass
-            except (Damaged, OSError):
-                # Return the items that were taken before the error; the next call raises the error.
-                if not items:
-                    raise
+        self._check_readable()
+        try:
+            while len(items) < most and self._take_some(items, most - len(items)):
+                pass
+        except (Damaged, OSError):
+            # Return the items that were taken before the error; the next call raises the error.
+            if not items:
+                raise
         return items
 
 
@@ -289,6 +339,7 @@ class Session(Ends):
         self._extents += [extent]
         self._packing = empty
 
+    @Ends._alone
     def dequeue(self) -> bytes | None:
         """Take the item at the front; None if there is no committed item.
 
@@ -298,13 +349,13 @@ class Session(Ends):
         ------
         Damaged : the item's bytes do not match their checksum; the item stays at the front
         """
-        with self._lock:
-            self._check_readable()
-            return self._queue.take(self._taken)
+        self._check_readable()
+        return self._queue.take(self._taken)
 
     def _take_some(self, items: list[bytes], most: int) -> bool:
         return self._queue.take_some(items, most, self._taken)
 
+    @Ends._alone
     def flush(self) -> None:
         """Commit all changes of this session; wait until they are on disk unless delayed.
 
@@ -315,32 +366,33 @@ class Session(Ends):
         Closed : the queue was closed, or stopped after a failed write; or it was reset, and this
             session holds items that the reset deleted: nothing was committed, roll back
         """
-        with self._lock:
-            self._queue.check()
-            if self._packing.nbytes > _INLINE_BYTES:
-                self._write_early()
-            self._packing.settle()
-            if not (self._packing.count or self._extents or self._taken):
-                return
-            transaction = Transaction(self._extents, self._packing, self._taken)
-            empty = Packing()
-            try:
-                self._queue.commit(transaction)
-            finally:
-                if transaction.done and transaction.error is None:
-                    self._packing, self._extents, self._taken = empty, [], []
+        self._queue.check()
+        if self._packing.nbytes > _INLINE_BYTES:
+            self._write_early()
+        self._packing.settle()
+        if not (self._packing.count or self._extents or self._taken):
+            return
+        transaction = Transaction(self._extents, self._packing, self._taken)
+        empty = Packing()
+        try:
+            self._queue.commit(transaction)
+        finally:
+            if transaction.done and transaction.error is None:
+                self._packing, self._extents, self._taken = empty, [], []
 
+    @Ends._alone
     def rollback(self) -> None:
         """Undo all changes since the last flush; dequeued items return to the front."""
-        with self._lock:
-            self._packing, extents, self._extents = Packing(), self._extents, []
-            if self._queue.usable:
-                for extent in extents:
-                    self._queue.files.release(extent.file, len(extent))
-                self._queue.give_back(self._taken)
-            self._taken = []
+        self._packing, extents, self._extents = Packing(), self._extents, []
+        if self._queue.usable:
+            for extent in extents:
+                self._queue.files.release(extent.file, len(extent))
+            self._queue.give_back(self._taken)
+        self._taken = []
 
-    close = rollback
+    def close(self) -> None:
+        """Undo all changes since the last flush, as :meth:`rollback`."""
+        self.rollback()
 
     def __del__(self) -> None:
         # Take no lock: the garbage collector may run inside the queue's own critical section.
