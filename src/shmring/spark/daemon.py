@@ -36,7 +36,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # Greatest value to which glibc itself raises M_MMAP_THRESHOLD, in bytes.
 _MOST_MMAP_THRESHOLD = 32 << 20
 # Bytes of freed memory that each worker may keep at the end of its heap: twice
-# _MOST_MMAP_THRESHOLD, because no block on the heap is larger.
+# _MOST_MMAP_THRESHOLD, the ratio that glibc itself uses.
 _KEPT_BYTES = 64 << 20
 _BUFFER_BYTES = 65_536  # size of the buffer that Spark reads a worker's socket into
 # Milliseconds without a task after which a worker gives memory back to the system. After the same
@@ -177,7 +177,8 @@ def _rest(sock: socket.socket) -> None:
 def _sweep(rings: str) -> bool:
     """Remove the rings of dead executors; return True if no ring with the prefix is left.
 
-    `rings` is a prefix of names (see WorkerRings.java). A ring has a name until a worker attaches.
+    `rings` is a prefix of names (see WorkerRings.java). A worker that attaches to its rings removes
+    their names, so only rings without a worker are found here.
     """
     left = [name for name in shmring.rings() if name.startswith(rings)]
     for name in left:

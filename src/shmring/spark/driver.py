@@ -47,7 +47,7 @@ _COPIED = 256 * 1024  # parts up to this size are copied; mapping a larger part 
 _PROT_READ, _MAP_PRIVATE = 1, 2
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # flags of fallocate
 
-# Modules as Any, because their stubs lack names.
+# Modules, typed as Any because their stubs lack names.
 _gateway: Any = import_module("py4j.java_gateway")
 _protocol: Any = import_module("py4j.protocol")
 _spark: Any = conversion
@@ -153,7 +153,7 @@ class _Files:
         _libc.fallocate(number, _KEEP_SIZE | _PUNCH_HOLE, offset, length)
 
     def finish(self) -> None:
-        """Free the parts that failed attempts wrote; seal files, so that running attempts fail."""
+        """Free what failed attempts of tasks wrote; seal files, so that running attempts fail."""
         for number in self._open:
             end = 0
             for offset, length in sorted(self._used.get(number, [])):

@@ -158,7 +158,9 @@ class Exchange:
         # other thread can mark this request as no longer needed.
         self._leaving = threading.Lock()
         self._said = 0  # value of _left in the last message to the task
-        # Batch that the function works on; None if it is too small to look for unchanged columns.
+        # Batch that the function works on, whose columns an answer may refer to. None if the batch
+        # has several groups, or fewer bytes than WORTH: a search for unchanged columns then costs
+        # more than it saves.
         self._request: pa.RecordBatch | None = None
         self._began = time.monotonic_ns()
         # nanoseconds that earlier tasks of this worker have waited for input
@@ -426,7 +428,7 @@ class Exchange:
         return self._push(push)
 
     def _answer_in_parts(self, batch: pa.RecordBatch, flags: int) -> None:
-        """Send a batch that _push_batch() has not sent: pyarrow writes it, one message a part."""
+        """Send a batch that _push_batch() has not sent, as bytes of pyarrow cut into messages."""
         sink = pa.BufferOutputStream()
         with _pa.ipc.new_stream(sink, batch.schema) as stream:
             stream.write_batch(batch)

@@ -295,7 +295,7 @@ def kept_jar(sources: Path) -> Path:
 
 
 def _checked(jar: Path) -> Path:
-    """Check a kept jar and its folders before the JVM runs what is in it."""
+    """Return a kept jar; raise if another user may have written it, because the JVM will run it."""
     for own in (jar.parent.parent, jar.parent, jar):
         _check_own(own)
     return jar

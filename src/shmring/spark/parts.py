@@ -19,7 +19,7 @@ class Request:
     rows: Sequence[int]  # number of rows of each group; empty if there are no groups
     goes_on: bool  # whether more rows of the last group follow
     side: int  # 0, or 1 for the right side of a cogroup
-    converted: Any = None  # the rows as a conversion made them; None before, False if it failed
+    converted: Any = None  # the converted rows; None before the conversion, False if it failed
 
 
 @dataclass

@@ -42,14 +42,14 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
     dict with ``functions`` (whether functions go over rings), ``obstacles`` (why none can),
     ``left_to_spark`` (why some were left to Spark, in all sessions of this JVM), ``conversions``,
     ``warm_workers`` and ``driver`` (whether these switches are on), ``wrong_settings`` (which
-    settings have wrong values or unknown names), ``versions``, and ``queries``. The last
-    one has a dict for each of the last queries with Python functions, in all sessions of this JVM:
-    ``id``, ``description``, ``share`` (fraction of the query's nodes of Python functions that went
-    over rings), and ``left`` (names of the nodes that did not)
+    settings have wrong values or unknown names), ``versions``, and ``queries``. The list
+    ``queries`` has a dict for each of the last queries with Python functions, in all sessions of
+    this JVM: ``id``, ``description``, ``share`` (fraction of the query's nodes of Python functions
+    that went over rings), and ``left`` (names of the nodes that did not)
 
     Parameters
     ----------
-    queries : the most queries to return
+    queries : maximum number of queries to return
 
     Raises
     ------

@@ -18,7 +18,7 @@ from shmring.spark.exchange import MAGIC, Exchange
 from shmring.spark.parts import Part
 from shmring.spark.tracebacks import leave_out_of_errors, leave_out_of_logs
 
-# Modules as Any, because their stubs lack names or leave types open.
+# Modules, typed as Any because their stubs lack names or leave types open.
 _pa: Any = pa
 _spark: Any = serializers
 

@@ -136,7 +136,7 @@ class Peek:
 
     push: int  # number of the next push
     number: int | None  # the message whose slot was read; None if there is no such subscriber
-    # Columns of this slot; None if the table has no such row.
+    # Columns of the slot that was read; None if the table has no row for the slot.
     message_id: int | None = None
     reference_count: int | None = None
     holders: int | None = None
@@ -162,7 +162,7 @@ class Peek:
             )
 
     def check_message(self, name: str, layout: Layout) -> None:
-        """Raise if a message waits and its slot holds another number."""
+        """Raise if the slot of the waiting message `number` holds another number."""
         assert self.number is not None
         # A number of a later lap is no damage: other sessions moved on between the reads of the
         # cursor and the slot, and the caller looks again.
@@ -222,7 +222,10 @@ class Backend(ABC):
 
     @abstractmethod
     def serve(self, subscriber: str, holder: int) -> bool:
-        """Let later pops be for a subscriber, by its name and bit; False if it was removed."""
+        """Make later pops take the subscriber's messages; return False if it was removed.
+
+        `holder`: the subscriber's bit.
+        """
 
     @classmethod
     def address(cls, url: sa.URL) -> sa.URL:
@@ -231,7 +234,7 @@ class Backend(ABC):
 
     @classmethod
     def may_exist(cls, url: sa.URL) -> bool:
-        """Return whether the database may exist; for databases that a connection would create."""
+        """Return False if the database is missing, and a connection would create it."""
         return True
 
     # -- messages --------------------------------------------------------------------------------

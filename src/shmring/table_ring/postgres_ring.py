@@ -59,8 +59,8 @@ PUSH, AWAIT_MESSAGE, AWAIT_SLOT = 64, 100, 200
 # ahead of all pushes, so a pop finds no message at first, and looks for leases (see ring.sql).
 LEASED = 1 << 62
 
-# How many numbers just below a subscriber's cursor a look for a pop checks. A connection may have
-# taken one of these numbers without popping its message: the look finds the message by its slot.
+# Count of numbers that a look for a pop checks: those just below the subscriber's cursor. If a
+# connection has taken one of these numbers without popping its message, the look finds the message.
 # Each connection can leave a number behind, and a server usually has fewer connections than NEAR.
 # A look at the whole table finds messages further below.
 NEAR = 300
@@ -131,7 +131,7 @@ def function_names(ring: str) -> list[str]:
 
 
 def lock_key(ring: str) -> int:
-    """Return the first key of a ring's advisory locks, the same after a restored dump."""
+    """Return the first key of a ring's advisory locks; restoring a dump does not change it."""
     return int.from_bytes(crc32(ring.encode()).to_bytes(4), signed=True)
 
 
@@ -308,9 +308,10 @@ class PostgresRing(Backend):
         self._run("SELECT pg_advisory_xact_lock(hashtext('shmring.table_ring'))")
 
     def exist(self, connection: sa.Connection) -> bool:
-        # Find the ring's schema, and name the schema in all later statements: the search path of
-        # another session may lead to another table of this name, and so may this session's when a
-        # table is added. If the ring does not exist, take the schema in which it would be made.
+        # Find the ring's schema, and name the schema in all later statements. A name without a
+        # schema could mean another table in a session with another search path, or in this session
+        # after a table of the same name is added. If the ring does not exist, take the schema in
+        # which it would be made.
         name = self.tables.name
         schema, self._schema, found = self._call(
             "SELECT s.name, quote_ident(s.name), s.found FROM (SELECT n.nspname, true"

@@ -67,8 +67,8 @@ class TableRing(Closing):
     subscribers : names of all subscribers of a new ring; each subscriber gets every message
     scattered : in a new ring, store consecutive messages far apart in the table
     unlogged : on PostgreSQL, make a new ring that is faster; a crash of the server empties it
-    head_start : number of messages, up to all slots, that must wait before the first pop takes one;
-        later pops are not changed
+    head_start : number of messages, at most `slots`, that must wait in the ring before the first
+        pop takes any; later pops need only one
     durability : ``"sync"``: push and pop return when the database has them on disk;
         ``"delayed"``: a crash of the database's host may undo the last moments
 
@@ -116,7 +116,7 @@ class TableRing(Closing):
         head_start: int = 0,
         durability: Durability = "sync",
     ) -> Self:
-        """Create a ring and open it; RingExists if it exists already."""
+        """Create a ring and open it; raise RingExists if it exists already."""
         ring = cls.__new__(cls)
         made = inputs.Making(slots, subscribers, scattered, unlogged, must_create=True)
         ring._open(url, name, made, subscriber, head_start, durability)
@@ -132,7 +132,7 @@ class TableRing(Closing):
         head_start: int = 0,
         durability: Durability = "sync",
     ) -> Self:
-        """Open an existing ring; RingNotFound if it does not exist."""
+        """Open an existing ring; raise RingNotFound if it does not exist."""
         return cls(
             url, name=name, subscriber=subscriber, head_start=head_start, durability=durability
         )
@@ -144,7 +144,7 @@ class TableRing(Closing):
         Raises
         ------
         RingNotFound : there is no such ring
-        NotARing : other programs' tables have the names of this ring's; nothing was deleted
+        NotARing : a table of another program has a name that the ring needs; nothing was deleted
         """
         inputs.change_ring(url, name, lambda backend, connection: backend.drop(connection))
 
@@ -526,9 +526,9 @@ class TableRing(Closing):
 
     def _has_head_start(self, peek: Peek, numbers: int) -> bool:
         if not self._head_start or not self._head_start <= numbers < self.layout.slots:
-            # Compare the waiting numbers, although some may have no message. If all slots have
-            # waiting numbers, pushes are blocked, and pops must go on: the messages may be fewer
-            # than the head start, and no more can come.
+            # Decide by the numbers alone, although some numbers may have no message. If the waiting
+            # numbers fill all slots, pops must go on: the messages may be fewer than the head
+            # start, but pushes are blocked and no more messages can come.
             return numbers >= max(1, self._head_start)
         with self._use() as backend:
             return backend.waiting(peek) >= self._head_start

@@ -145,7 +145,7 @@ def _leave_room(table: sa.Table, connection: sa.Connection, **_: object) -> None
 
 
 class Tables:
-    """The tables of one ring, in a schema of the database; None: the database decides."""
+    """The tables of one ring, in the given schema; if it is None, the database chooses one."""
 
     def __init__(
         self, name: str, *, cursor_rows: bool, unlogged: bool = False, schema: str | None = None
@@ -164,8 +164,8 @@ class Tables:
 
         # In SQLite an INTEGER PRIMARY KEY is the row key; a BIGINT would get an index of its own.
         key = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-        # The message is the last column: a pop changes only columns before it, and PostgreSQL's log
-        # leaves out an equal tail.
+        # The message is the last column: a pop changes only the columns before it, and PostgreSQL
+        # does not log the end of a row that an UPDATE leaves unchanged.
         self.slots = sa.Table(
             name,
             self.metadata,
@@ -232,7 +232,7 @@ class Tables:
         connection.execute(self.slots.insert().from_select(columns, typed))
 
     def check_own(self, connection: sa.Connection) -> None:
-        """Raise NotARing if tables with the names of this ring's are another program's."""
+        """Raise NotARing if a table of another program has the name of a table of this ring."""
         # Read the database's catalog: a statement on the tables would wait for their locks.
         inspector = sa.inspect(connection)
         for table in (self.slots, self.ring, self.subscribers):

@@ -228,7 +228,7 @@ class SqliteBackend(Backend):
                 row = self._driver.execute(self._peek_pop, self._me).fetchone()
                 if row and row[1] is None:
                     # The subscriber was removed (no row has its epoch), or the whole ring was
-                    # replaced: check for the latter, by the ring's size.
+                    # replaced. Check by the ring's size whether the ring was replaced.
                     *_, is_ours = self._driver.execute(self._head_push).fetchone()
                     if not is_ours:
                         raise self.dropped()

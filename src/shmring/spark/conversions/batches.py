@@ -1,10 +1,10 @@
 """Functions of pandas that get a batch at a time: mapInPandas, and pandas_udf of columns.
 
-Spark's own function runs, but calls the two classes below instead of Spark's converters. Frames get
-the same blocks as frames that Spark makes with the same dtypes; each block is allocated once, and
-then filled. Series of numbers, booleans and dates are made directly of their values. Numbers, dates
-and texts that have exactly the declared type become Arrow arrays directly, while Spark first makes
-a mask of nulls. Spark converts everything else.
+Spark's own function runs, but calls the two classes below instead of Spark's converters. A frame
+gets the same blocks (arrays of pandas, each with columns of one dtype) as the frame that Spark
+makes; each block is allocated once, and then filled. Series of numbers, booleans and dates are made
+directly of their values. Numbers, dates and texts that have exactly the declared type become Arrow
+arrays directly, while Spark first makes a mask of nulls. Spark converts everything else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shmring.spark.conversions.columns import in_arrow, in_pandas, simple
 from shmring.spark.conversions.frames import BlockManager, framed, has_usual_options, series_of
 from shmring.spark.sparks_code import copied
 
-# Modules and classes as Any, because stubs lack names.
+# Modules and classes, typed as Any because their stubs lack names.
 _pa: Any = pa
 _arrays: Any = PandasToArrowConversion
 _batches: Any = ArrowBatchTransformer
@@ -42,7 +42,8 @@ class _ToPandas:
     def to_pandas(self, batch: Any, **options: Any) -> list[Any]:
         """Convert a batch as ArrowBatchTransformer does."""
         has_values = batch.num_rows and batch.num_columns
-        # Spark gives these options to other kinds of functions: its values would be others.
+        # Leave a batch with one of these options to Spark: Spark sets them for other kinds of
+        # functions, and makes other values with them than this module.
         asked = options.get("prefer_int_ext_dtype") or options.get("schema") is not None
         if asked or not has_values or not has_usual_options():
             return _batches.to_pandas(batch, **options)
@@ -124,6 +125,6 @@ def _is_as_declared(frame: Any, kind: types.DataType) -> bool:
         or len(set(names)) < len(names)
     ):
         return False
-    # Leave a frame with a column in another byte order to Spark: pandas cannot select columns
-    # from a frame with it.
+    # Leave a frame to Spark if a column is not in the machine's byte order: pandas cannot select
+    # columns from such a frame.
     return all(getattr(block.dtype, "isnative", True) for block in frame._mgr.blocks)

@@ -16,15 +16,15 @@ _pa: Any = pa  # typed as Any, because its stubs lack names
 NONE = type(None)
 INTEGERS = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
 # CHANGE: edit this for a new type between Spark and Arrow
-# Dtype that has exactly the same values, by the declared type.
+# Maps a declared type of Spark to the numpy dtype that has exactly the same values.
 _EXACT: dict[type, np.dtype[Any]] = {
     **{kind: np.dtype(f"int{8 << size}") for size, kind in enumerate(INTEGERS)},
     types.FloatType: np.dtype("float32"),
     types.DoubleType: np.dtype("float64"),
     types.BooleanType: np.dtype("bool"),
 }
-# Python class of objects that have exactly the same values, Arrow's usual type and Arrow's large
-# type, by the declared type. Dates have no large type.
+# Maps a declared type of Spark to the Python class whose objects have exactly the same values, to
+# Arrow's usual type, and to Arrow's large type. Dates have no large type, and repeat the usual one.
 _OBJECTS: dict[type, tuple[type, Any, Any]] = {
     types.DateType: (datetime.date, pa.date32(), pa.date32()),
     types.StringType: (str, pa.string(), pa.large_string()),
@@ -92,7 +92,7 @@ def in_arrow(column: Any, kind: types.DataType, large: bool) -> Any:
     exact = _EXACT.get(type(kind))
     # Test `exact` for None first: numpy's dtype float64 is equal to None.
     if exact is not None and values.dtype == exact:
-        # Look for NaN, which becomes null, by numpy: pyarrow takes six times as long.
+        # Find NaN, which becomes null, with numpy: pyarrow takes six times as long.
         has_nulls = exact.kind == "f" and np.isnan(values).any()
         return _pa.array(values, from_pandas=has_nulls)
     objects = _OBJECTS.get(type(kind))

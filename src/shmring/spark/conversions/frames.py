@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from shmring.spark.conversions.columns import INTEGERS, in_pandas
 
-# Modules and classes as Any, because stubs lack names.
+# Modules and classes, typed as Any because their stubs lack names.
 _pc: Any = pc
 _Frame: Any = pd.DataFrame
 _Series: Any = pd.Series
@@ -45,7 +45,7 @@ _STEADY = (
 # columns need different dtypes, and so different frames. Spark converts a request that needs more
 # frames.
 _MOST_VARIANTS = 16
-# Maximum number of entries of _layouts; _layouts is emptied before another entry is added.
+# Maximum number of entries of _layouts. A full _layouts is emptied before another entry is added.
 _MOST_LAYOUTS = 64
 # Layouts of frames as Spark makes them: the column names, and the kind, dtype and columns of each
 # block of pandas. A key has the column names (or the schema) and the columns' dtypes. A layout
@@ -216,7 +216,7 @@ def _frame_cutter(frame: Any) -> Callable[[int, int], Any]:
 
 
 def _copied(names: Any) -> Any:
-    """Copy an index: a function may rename columns by `frame.columns.values[0] = "name"`."""
+    """Copy an index, because `frame.columns.values[0] = "name"` in a function changes it."""
     kind: Any = names.__class__
     return kind._simple_new(names._values.copy(), names._name)
 

@@ -95,8 +95,8 @@ class Frames(_Groups):
 
     def __init__(self, sparks: Any, variables: Mapping[str, Any]) -> None:
         super().__init__(sparks, variables)
-        # Names of free variables in Spark's function. The variable `name` has the user's function;
-        # the names of a side's variables begin with the side's item of `sides`.
+        # Names of free variables in Spark's function: `name` is the name of the variable with the
+        # user's function, and `sides` has for each side the prefix of its variables' names.
         name, sides = "grouped_udf", ("",)
         if name not in variables:
             name, sides = "cogrouped_udf", ("left_", "right_")

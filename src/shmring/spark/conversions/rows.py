@@ -20,7 +20,7 @@ from shmring.spark.conversions.columns import are
 
 # Bounds of the instants that Python can represent in every time zone.
 _FIRST, _LAST = np.datetime64("0002-01-01"), np.datetime64("9999-01-01")
-# Modules and classes as Any, because stubs lack names.
+# Modules and classes, typed as Any because their stubs lack names.
 _pa: Any = pa
 _util: Any = pyspark.util
 _to_list: Callable[[Any], list[Any]] = getattr(ArrowTableToRowsConversion, "_to_pylist")  # noqa: B009
