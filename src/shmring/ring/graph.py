@@ -32,8 +32,9 @@ class Node(ABC):
     def then(self, follower: NodeT) -> NodeT:
         """Let `follower` see only messages that this node has released; return the follower.
 
-        `follower` goes on following its other branches. A producer at the end closes the loop: a
-        producer waits for every branch anyway, so then() only checks that its ring is the same.
+        `follower` goes on following its other branches. `follower` may also be the producer's
+        sequence, which closes the loop. A producer waits for every branch anyway, so then() only
+        checks that both nodes are of one ring.
 
         Raises
         ------
@@ -329,7 +330,7 @@ def _after(ring: Ring) -> dict[str, list[str]]:
 
 
 def _chain(after: dict[str, list[str]], ends: list[str], upstream: list[str]) -> list[str]:
-    """Return `ends` and all branches that they follow, up to `upstream`, which is left out."""
+    """Return `ends` and all branches that they follow, except `upstream` and what it follows."""
     behind = set(_chain(after, upstream, []) if upstream else upstream)
     found = dict.fromkeys(ends)
     next_ones = ends
@@ -358,7 +359,7 @@ def _drop_chain(ring: Ring, ends: list[str], upstream: list[str]) -> None:
     going = ends
     while going:
         for branch in going:
-            with suppress(BranchNotFound):  # another thread or process was faster
+            with suppress(BranchNotFound):  # another thread or process has dropped the branch
                 ring.drop_branch(branch)
             after.pop(branch, None)
         followed = {up for upstreams in after.values() for up in upstreams}

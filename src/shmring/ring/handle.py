@@ -1,4 +1,4 @@
-"""An attached ring: its properties, its participants, and what observes it."""
+"""An attached ring: its properties, and calls that use, observe and recover the ring."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 def _unlink_own(path: str, uuid: bytes, owner: int) -> None:
     if os.getpid() == owner:  # a forked child must not remove its parent's ring
-        with suppress(ShmringError):  # another process has removed the ring, or gc() will do it
+        with suppress(ShmringError):  # another process has removed the ring, or gc() will
             remove(path, uuid)
 
 
@@ -181,7 +181,7 @@ class Ring(Closing):
         serialized = self.schema_bytes
         return None if serialized is None else read_schema(serialized)
 
-    # --- using it -----------------------------------------------------------------------------
+    # --- using the ring ----------------------------------------------------------------------
 
     def producer(
         self, name: str | None = None, *, when_full: WhenFull = "block", wait: Wait = "default"
@@ -387,7 +387,7 @@ class Ring(Closing):
         """Whether pin() has pinned the slots in this process."""
         return self._handle.pinned
 
-    # --- observing it -------------------------------------------------------------------------
+    # --- observing the ring ------------------------------------------------------------------
 
     @property
     def claimed(self) -> int:
@@ -433,7 +433,7 @@ class Ring(Closing):
         for each message (slot, message_id, time in ns, length, reference_count, kind, message)
         """
         end = self.slots if end is None else min(integer("end", end), self.slots)
-        # No message is larger than the ring, and the core has room for `capacity` bytes.
+        # The core allocates a buffer of this size, and no message is larger than the ring.
         room = min(integer("capacity", capacity), self.slots * SLOT_BYTES)
         return self.core.rows(integer("first", first), end, room)
 

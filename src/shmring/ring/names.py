@@ -95,12 +95,12 @@ def locate(name: object, path: Path | None) -> tuple[str, str]:
 
 
 def locate_text(ring: str) -> tuple[str, str]:
-    """Do as locate() does for `ring`, which is a ring's name, or with a slash its path."""
+    """Return what locate() returns; `ring` is a ring's name or, if it has a slash, a path."""
     return locate(None, ring) if "/" in ring else locate(ring, None)
 
 
 def path_of(ring: str) -> str:
-    """Return the path of a ring's file; `ring` is the ring's name, or with a slash the path."""
+    """Return the path of a ring's file; `ring` is its name or, if it has a slash, a path."""
     return locate_text(ring)[1]
 
 
@@ -225,7 +225,7 @@ def _unlink_object(posix_ipc: Any, name: str) -> None:  # Any: posix_ipc has no 
     try:
         posix_ipc.unlink_shared_memory(name)
     except posix_ipc.ExistentialError:
-        pass  # another process was faster
+        pass  # another process has removed the name already
     except posix_ipc.PermissionsError as error:
         raise PermissionRefused(f"cannot unlink {SHM_FOLDER}{name}: {error}") from None
 
@@ -234,7 +234,7 @@ def _unlink_file(path: str) -> None:
     try:
         os.unlink(path)
     except FileNotFoundError:
-        pass  # another process was faster
+        pass  # another process has removed the file already
     except PermissionError as error:
         raise PermissionRefused(f"cannot unlink {path}: {error}") from None
 
@@ -302,7 +302,7 @@ class Swept(NamedTuple):
 
     rings: list[str]  # names, or paths of rings without a name
     files: list[str]  # paths of companion files and unfinished rings
-    skipped: list[tuple[str, str]]  # named rings that are damaged or another user's, and why
+    skipped: list[tuple[str, str]]  # damaged or other users' rings, each with the error's text
 
 
 def sweep(name: str | None, path: Path | None, *, dry_run: bool) -> Swept:

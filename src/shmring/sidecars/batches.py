@@ -18,8 +18,8 @@ _WORK = 2_000_000
 # Maximum number of batches that batches_wanted() allows in a request: with so many batches, the
 # fixed cost of a request is small beside the cost of its batches.
 _MOST_BATCHES = 64
-# Bytes of answers, for two purposes: batches_wanted() aims at requests whose answers have so many
-# bytes together, and together() joins successive answers until they have so many.
+# Bytes of answers that go together: batches_wanted() aims at requests whose answers have this
+# number of bytes in total, and together() joins successive answers until they reach this number.
 MOST_BYTES = 1 << 20
 # Maximum bytes of the answer to a batch if _MOST_BATCHES such answers are to stay within
 # MOST_BYTES.
@@ -36,8 +36,8 @@ def slices(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:
 def batches_wanted(batches: int, nanoseconds: int, nbytes: int) -> int:
     """Return how many batches the next request should have, judged by the last request.
 
-    The last request had so many batches and took so many nanoseconds, and its answers had so many
-    bytes.
+    The last request had `batches` batches, the worker took `nanoseconds` for them, and the answers
+    had `nbytes` bytes.
     """
     by_time = _WORK * batches // max(1, nanoseconds)
     by_bytes = MOST_BYTES * batches // max(1, nbytes)
@@ -71,9 +71,9 @@ _WITH_OFFSETS = frozenset(
 def combined(table: Any) -> Any:
     """Copy each column of a table into as few arrays as possible.
 
-    The caller passes at most one chunk without rows. A function's result may have empty inner
-    arrays without offsets, and combine_chunks() crashes on them. Writing the table to a buffer, and
-    reading it again, adds the offsets.
+    A function's result may have empty inner arrays without offsets, and combine_chunks() crashes on
+    these arrays. A table with such an array is first written to a buffer and read again, which adds
+    the offsets. The caller passes at most one chunk without rows: see with_rows().
     """
     kinds = enumerate(table.schema.types)
     columns = [i for i, kind in kinds if any(map(_has_offsets, _inner(kind)))]
@@ -123,11 +123,11 @@ def _lacks_offsets(array: Any) -> bool:
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Join batches of one schema to one batch; raise ValueError if they make none or several."""
+    """Join batches of one schema to one batch; raise ValueError if that is impossible."""
     table = combined(pa.Table.from_batches(with_rows(batches)))
     parts = table.to_batches()
-    # There is no part if there are no rows, and there are several parts if one array cannot hold
-    # all texts of a column.
+    # Without rows, to_batches() returns no batch. If one array cannot hold all texts of a column,
+    # to_batches() returns several batches.
     if len(parts) != 1:
         raise ValueError(f"{table.num_rows} rows make {len(parts)} batches")
     return parts[0]
@@ -146,8 +146,8 @@ WORTH = 65_536
 class Unchanged:
     """Finds the columns that a function returns unchanged.
 
-    The result for the last request's schemas is kept, because successive requests of one client
-    mostly have the same schemas.
+    The metadata made for one answer is kept for the next answer, because successive requests of one
+    client mostly have the same schema, and their answers too.
     """
 
     def __init__(self) -> None:

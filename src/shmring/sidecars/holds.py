@@ -284,7 +284,7 @@ class Holds(Closing):
             if name not in self._looked_on:
                 self._looked_on[name] = shmring.attach(name, read_only=True)
             return any(each["alive"] for each in self._looked_on[name].participants())
-        except ShmringError:  # the ring was just removed: let no worker take over its request
+        except ShmringError:  # the ring was just removed, so no request is left to take over
             return True
 
     def abandon(self) -> None:

@@ -105,10 +105,10 @@ def _supervisors(ring: shmring.Ring) -> list[_Supervisor]:
 class Entry:
     """The entry of one supervisor in the request ring.
 
-    Raise SidecarMismatch if a running sidecar of this name has another identity, or its ring not
-    the `slots` that the user wants; Contended if another supervisor does not finish joining,
-    perhaps because it is stopped. With `replace`, join beside supervisors with another identity,
-    and replace all supervisors there.
+    Raise SidecarMismatch if a running sidecar of this name has another identity, or if the ring's
+    number of slots is not `slots` (None allows any number). Raise Contended if another supervisor
+    does not finish joining, perhaps because it is stopped. With `replace`, join beside supervisors
+    with another identity, and replace all supervisors there.
     """
 
     def __init__(
@@ -186,8 +186,8 @@ class Entry:
 
 
 def _folder(pid: int) -> str:
-    # Return no words about the folder if this process may not see the other one's folder, for
-    # example because they run in different containers.
+    # Return no words about the folder if this process may not see the other process's folder, for
+    # example because the two processes run in different containers.
     with suppress(OSError):
         return f", started in {os.readlink(f'/proc/{pid}/cwd')}"
     return ""

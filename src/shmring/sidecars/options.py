@@ -80,7 +80,7 @@ class Option:
 
     takes: ValueType
     words: str  # a sentence for the command's help and for docstrings
-    default: str = ""  # in words, for help and docstrings, which show `usual` if that is a float
+    default: str = ""  # the default in words, for help and docstrings; unused if `usual` is a float
     more: str = ""  # further sentences for docstrings
     usual: object = None  # the value of the option if it is not set
     # Whether workers get the option, so that two sidecars whose values differ share no requests.

@@ -130,7 +130,7 @@ def _start(sidecar: str) -> str:
 
 
 def of_requests(verb: str, sidecar: str) -> str:
-    """Return a command for a sidecar's request ring."""
+    """Return the text of a command, such as `shmring stat`, for a sidecar's request ring."""
     return command_line(verb, request_ring_name(sidecar))
 
 
@@ -328,9 +328,10 @@ class Size:
         *,
         connect_timeout: float = 0.0,
     ) -> shmring.Ring:
-        """Make a ring by `make`, which takes a number of slots; None leaves memory for other rings.
+        """Return the ring that `make` makes, called with a number of slots.
 
-        Wait at most `connect_timeout` seconds for memory, then raise NoSpace.
+        If `slots` is None, choose a number that leaves memory for other rings. Wait at most
+        `connect_timeout` seconds for memory, then raise NoSpace.
         """
         begun = time.monotonic()
         lowest = LEAST_SLOTS if slots is None else slots
@@ -350,7 +351,7 @@ class Size:
             time.sleep(_SLICE)
 
     def _fitting(self) -> int:
-        """Return a number of slots, a power of two: the usual one, or less if memory is short."""
+        """Return a number of slots, a power of two: `usual`, or fewer if memory is short."""
         _, free = memory()
         slots = LEAST_SLOTS
         while slots < self.usual and 2 * slots * SLOT_FILE_BYTES <= free // self.part:

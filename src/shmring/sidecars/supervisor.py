@@ -49,7 +49,7 @@ GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 _DYING = 30.0
 _PAUSE = 0.05  # seconds between checks whether a process has ended
 # Seconds that a process must run to count as started well. If it ends earlier, the pause before its
-# next start is longer than the last pause; if it ends later, it is started again at once.
+# next start is longer than the last pause, up to 15 s; if later, it is started again at once.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
 # A keeper is hopeless when this number of its processes, one after another, ended before they were
@@ -69,8 +69,9 @@ def say(text: str) -> None:
 class Child:
     """A process, and the processes that it starts.
 
-    If it `leads` a process group, signals also reach the processes that it has started, and they
-    end with it; the caller reaps them as a child subreaper. The options are subprocess.Popen's.
+    If the process `leads` a process group, signals also reach the processes that it has started,
+    and bury() kills these processes when it has ended; the caller reaps them as a child subreaper.
+    The options are subprocess.Popen's.
     """
 
     kind: ClassVar[str] = "process"
@@ -269,8 +270,8 @@ class Supervisor:
     """A sidecar's ring and its workers.
 
     Without the option `workers`, the first worker reports the number in the function's decorator.
-    If they run `apart`, each worker leads a process group and prints to stderr: this process then
-    serves several sidecars.
+    If the workers run `apart`, each worker leads a process group and prints to stderr, because this
+    process serves several sidecars.
     """
 
     def __init__(
@@ -352,8 +353,8 @@ class Supervisor:
                 # Clients find the ring, and it stays: a supervisor that leaves removes the ring
                 # only if it sees no other supervisor's entry.
                 break
-            # Try again with a new ring: another supervisor has removed this one, before it saw the
-            # entry made above.
+            # Try again with a new ring: another supervisor has removed the ring, before it saw this
+            # supervisor's entry.
             self.close(keep=True)
         self.is_replaced = False
         self._sweep(ring)

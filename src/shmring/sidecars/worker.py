@@ -164,7 +164,7 @@ class Worker:
             is_due = joint is not None and joint.left == 0
         except TooManyLeases:
             is_due = joint is not None and joint.left < float("inf")
-            if not is_due:  # requests whose answers wait for room hold all leases
+            if not is_due:  # pause: all leases are of requests whose answers wait for room
                 time.sleep(0.001)
         if is_due and joint is not None:
             # Work outside of the handler above: inside, errors of the user's function would show
@@ -272,8 +272,9 @@ def split(parts: Sequence[pa.RecordBatch], rows: Sequence[int]) -> list[list[pa.
 class Joint:
     """Joins requests of several clients to one batch for the function.
 
-    If the joint call fails, each request is worked on alone, so that only the request that is the
-    cause fails. A request that a worker has died over is worked on alone, too.
+    If the joint call raises an error, each request is worked on alone, so that only the request
+    that is the cause fails. But if the function returns another number of rows than it was given,
+    all requests fail. A request that a worker has died over is never joined to others.
     """
 
     def __init__(self, answers: Answers, batching: Batching) -> None:
@@ -293,8 +294,8 @@ class Joint:
         """Let a request wait for others, or work on it."""
         batch = None if request.lease.redelivered else self._joinable(request)
         if batch is None:
-            # Work on the waiting requests first. This request cannot be joined to them, and neither
-            # may be the next ones (for example a series of groups): they would wait too long.
+            # Work on the waiting requests first. They would wait too long otherwise: this request,
+            # and perhaps many later requests (for example groups), cannot be joined to them.
             self.work()
             self._answers.work_on(request)
             return
@@ -465,7 +466,7 @@ def _serve(target: str, name: str, parent: int, ready: int, options: ServerOptio
 
 
 def _tell(ready: int, what: bytes) -> None:
-    with suppress(BrokenPipeError):  # the supervisor has ended: the worker notices that elsewhere
+    with suppress(BrokenPipeError):  # the supervisor has ended; another thread ends the worker
         os.write(ready, what)
 
 

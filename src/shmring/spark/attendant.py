@@ -11,7 +11,7 @@ Each entry has the user's settings ``spark.shmring.ring.NAME.*`` or
 
 The attendant ends when standard input ends: the executor holds the other end of this pipe, which
 closes however the executor dies. Every second the attendant writes a line of JSON with metrics.
-It writes the first line as soon as clients can find the sidecars' rings.
+It writes the first line once clients can find the rings of the sidecars with a function.
 
 A sidecar with a function is served by workers of this process. A command is any program of the
 user's. If a sidecar is "shared", only one of the host's attendants runs it at a time; when this
@@ -86,7 +86,7 @@ class _Turn:
         Raises OSError if the lock's file is not this user's own.
         """
         if self._file is None:
-            # Another attendant has the lock, or has just removed its file.
+            # Another attendant has the lock, or has just removed the lock's file.
             with suppress(BlockingIOError, FileNotFoundError):
                 self._file = self._lock()
         return self._file is not None
@@ -128,7 +128,7 @@ class _Sidecar(ABC):
         """Start the sidecar, or replace its ended processes, once the pause is over."""
 
     def get_ready(self) -> None:
-        """Let clients wait for the sidecar; remove rings of killed processes first."""
+        """Remove rings of killed processes; for a function, then make the ring for its clients."""
         sweep(self.name)
 
     def ask_to_end(self) -> None:
@@ -205,8 +205,8 @@ class _Function(_Sidecar):
             self._leave(keep=True)
         if not self._has_turn():
             if supervisor.is_open and serving(self.name):
-                # Leave the ring, because another executor's workers serve it now. Before, the
-                # entry of this process's supervisor made clients wait for these workers.
+                # Leave the ring, because another executor's workers serve it now. Until now, this
+                # supervisor's entry in the ring made clients wait for workers.
                 self._leave()
         elif supervisor.is_open or (self._is_due() and self._open()):
             if not self._is_started:

@@ -126,7 +126,7 @@ class FrameAnswers(_Answers):
         super().__init__(returned, settings)
         self._schema = schema
         self._layout: list[Any] = []  # dtypes of the last answer that was allowed to wait
-        self._objects: list[int] = []  # places of the columns with dtype object in that answer
+        self._objects: list[int] = []  # places of the columns with dtype object in _layout
         self._types = [type(field.dataType) for field in returned.fields]
         self._are_unique = len(set(self._names)) == len(self._names)
         self._by_name: bool = settings.assign_cols_by_name
