@@ -147,8 +147,8 @@ def command_line(verb: str, target: str, *arguments: str, **options: str) -> str
     options : options with a value; `until="empty"` gives "--until empty"
     """
     if target.startswith("-"):
-        target = f"./{target}"  # a path, because a name does not begin with "-"
-    # After "--", the command takes no argument that begins with "-" for an option.
+        target = f"./{target}"  # a path: a ring's name cannot begin with "-"
+    # Put "--" before arguments that begin with "-", so that the command takes none for an option.
     dashes = ["--"] if any(each.startswith("-") for each in arguments) else []
     given = [word for name, value in options.items() for word in (f"--{name}", value)]
     return f"shmring {verb} {shlex.join([target, *given, *dashes, *arguments])}"

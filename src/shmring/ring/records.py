@@ -81,7 +81,7 @@ class BranchRecord(TypedDict):
 
 
 def is_journal(branch: BranchRecord) -> bool:
-    """Return whether a branch is a journal's; branches of its name that may be shared are not."""
+    """Return whether a branch is a journal's: it has the journal's name and is exclusive."""
     return branch["name"] == JOURNAL_BRANCH and branch["exclusive"]
 
 

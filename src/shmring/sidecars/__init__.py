@@ -1,7 +1,7 @@
 """Sidecars: processes that answer requests from other processes, batch by batch.
 
-A name is imported at its first use: a process that only watches a sidecar, or only supervises its
-workers, does without pyarrow and its 40 MB.
+The names of this package are imported at their first use, so that a process which only watches a
+sidecar, or only supervises its workers, does not load pyarrow, which takes 40 MB.
 """
 
 from __future__ import annotations

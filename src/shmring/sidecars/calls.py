@@ -36,7 +36,7 @@ MOST = 256
 # take.
 _MOST_BYTES = 4 << 20
 
-_SHOWN = 100  # an error's text shows at most so many characters of the text that it cites
+_SHOWN = 100  # maximum characters of a text that is cited in an error
 
 _GROUP = b"shmring.group"
 _ONE = b"1"

@@ -33,11 +33,11 @@ from shmring.sidecars.wire import KIND_REQUEST, WORKERS_BRANCH, Head, parked_rin
 INTERVAL = 0.1  # seconds between checks; a request moves only if two checks in a row see it
 _PART = 4  # a request moves if it and later ones occupy more than 1/_PART of the ring
 _ALIGNMENT = 64  # bytes to which an Arrow body is aligned
-_PARTICIPANTS = 16  # seats of the ring that a request moves into: so many workers can attach
+_PARTICIPANTS = 16  # seats of the ring that a request moves into; each worker takes one
 # Maximum seconds that a worker waits for the lease of a moved request whose worker has died.
 _ADOPTION = 0.05
 _SEARCH_EVERY = 1.0  # seconds between searches for reference cycles that hold a request
-_SAY_EVERY = 60.0  # seconds between warnings of a held request
+_SAY_EVERY = 60.0  # seconds between warnings about a held request
 
 
 class _Parked:

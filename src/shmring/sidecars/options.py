@@ -30,7 +30,7 @@ def _count(what: str, value: Any) -> int:
 
 
 def _workers(what: str, value: Any) -> int:
-    # The supervisor and a client need places among the ring's participants, too.
+    # Leave two seats of the ring free: the supervisor and at least one client need them.
     return integer(what, value, 1, MAX_PARTICIPANTS - 2)
 
 
@@ -183,7 +183,7 @@ class PluginOptions(ServerOptions, total=False):
 
 
 def rows(options: type[Any]) -> dict[str, Option]:
-    """Return the rows of one of the TypedDicts above, by name."""
+    """Return the Options that annotate the keys of a TypedDict of this module, by key."""
     hints = get_type_hints(options, include_extras=True)
     return {name: get_args(hint)[1] for name, hint in hints.items()}
 

@@ -408,8 +408,8 @@ def main(arguments: list[str]) -> int:
     number of workers that its decorator asks for, and an empty line when the function is loaded.
     OPTIONS are the supervisor's options, in JSON.
     """
-    # Let collections of garbage pass over the modules, which stay. The collection at the end of the
-    # process takes a sixth of the CPU time of a worker that only starts and ends.
+    # Let collections of garbage pass over the modules, which stay. Otherwise the collection at the
+    # end of the process takes a sixth of the CPU time of a worker that only starts and ends.
     gc.freeze()
     # Ctrl-C in a terminal reaches the whole process group; the supervisor ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

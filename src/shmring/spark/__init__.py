@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name at its first use, so that the attendant does without pyarrow's 40 MB."""
+    """Import a name at its first use, so that the attendant does not load pyarrow (40 MB)."""
     if name in __all__:
         module = "comparison" if name in ("Comparison", "compare") else "functions"
         return getattr(import_module(f"shmring.spark.{module}"), name)
