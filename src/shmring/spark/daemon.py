@@ -81,7 +81,8 @@ def _equip() -> None:
     If the first task's path leads to other modules than the daemon has imported, the worker starts
     again without the daemon's imports.
     """
-    # Import in the worker, as Spark does: the import may start threads, which no fork copies.
+    # Import pyspark.worker only in the worker, as Spark does: the import may start threads, which a
+    # fork of the daemon would not copy.
     worker: Any = import_module("pyspark.worker")
     daemon: Any = pyspark.daemon
     imports = _imports
@@ -107,7 +108,8 @@ def _equip() -> None:
             if imports is not None and not imports.are_those_of(sys.path):
                 stream.hand_over()
             stream.keep_no_more()
-        # Import only after the task's files are in the path: pyarrow may be one of them.
+        # Import these modules only after the task's files are in the path: they import pyarrow, and
+        # the task may bring a pyarrow of its own.
         from shmring.spark import conversions, serializers
 
         serializers.equip()

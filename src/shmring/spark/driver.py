@@ -32,8 +32,8 @@ _head = struct.Struct(">qiiiqqqq")  # CollectTask.java says what each number is
 _DONE = b"\1"  # last byte of the stream; missing if the job has failed
 
 # CHANGE: edit this for a new version of Spark
-# Digests of Spark's code, of the versions that this module was written for, each with a bool: True
-# if Spark's own reader yields, after all batches, a list of numbers that gives their order.
+# Digests of Spark's code in the versions of Spark that this module was written for. True: Spark's
+# own reader yields, after all batches, a list of numbers that gives the order of the batches.
 _KNOWN = {
     "d72d351f442074b8": True,  # 4.1
     "2903c504eca058d9": True,  # 4.2
@@ -125,7 +125,8 @@ class _Files:
         while len(head := stream.read(_head.size)) == _head.size:
             _, _, *part, before, after = _head.unpack(head)
             results.append((*part, stream.read(before), stream.read(after)))
-        # If the job failed, drop the batches: a program that keeps the error would keep them, too.
+        # If the job failed, drop the batches: the traceback of Spark's error would otherwise keep
+        # them in memory for as long as the program keeps the error.
         if head != _DONE:
             results.clear()
         for _, number, offset, length, before, after in sorted(results):

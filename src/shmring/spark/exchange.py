@@ -253,9 +253,9 @@ class Exchange:
                 self._parts[request.side].append(Part(request, index, begin))
                 begin += rows
             # Mark a request of several groups as no longer needed at once: no answer refers to its
-            # columns. The task then sends another request. If it did not, the task and this worker
-            # could wait for each other for ever: the worker may need rows of the other side of a
-            # cogroup, which come in a later request.
+            # columns. The task then sends another request. Otherwise the task and this worker could
+            # wait for each other for ever: the worker may need rows of the other side of a cogroup,
+            # which come in a later request.
             if len(request.rows) > 1:
                 self._leave()
         return parts.popleft()

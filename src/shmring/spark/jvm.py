@@ -180,8 +180,8 @@ def _remote(builder: Any) -> str:
 
 def _settings_outside() -> dict[str, str]:
     """Return the settings of spark-submit and spark-defaults.conf, which a builder may override."""
-    # Import argparse only here: workers' daemons import this file, and Spark's own workers import
-    # no argparse before a task's files, which may have an argparse.py, are in the path.
+    # Import argparse only here, because workers' daemons import this file: an argparse.py that a
+    # task brings would then be ignored, while Spark's own workers would import it.
     import argparse
 
     from pyspark import SparkConf, SparkContext

@@ -11,7 +11,8 @@ from itertools import takewhile
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-LINKS = "io.shmring.spark.LinkCheck"  # the jar's class that looks which members this Spark lacks
+# Class of the jar that checks which members of Spark's classes this version of Spark lacks.
+LINKS = "io.shmring.spark.LinkCheck"
 
 
 def digest(*parts: Any, scope: Mapping[str, Any] | None = None) -> str:
@@ -26,7 +27,8 @@ def digest(*parts: Any, scope: Mapping[str, Any] | None = None) -> str:
 def _source(part: Any, scope: Mapping[str, Any]) -> str:
     """Return the source of a part.
 
-    For a function, inspect.getsource() would take a millisecond, because it parses the source.
+    Functions do not go through inspect.getsource(), because it parses the source, which takes a
+    millisecond.
     """
     if isinstance(part, type):
         return inspect.getsource(part)
@@ -44,7 +46,7 @@ def _source(part: Any, scope: Mapping[str, Any]) -> str:
 def free_variables(function: FunctionType) -> dict[str, Any]:
     """Return the values of a function's free variables, by name, without unset variables."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    none = CellType()  # an empty cell: a cell is equal to it only if its variable is unset
+    none = CellType()  # equal only to cells of unset variables
     return {name: cell.cell_contents for name, cell in cells if cell != none}
 
 

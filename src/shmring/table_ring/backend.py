@@ -34,9 +34,9 @@ from shmring.errors import (
 )
 from shmring.table_ring.schema import Layout, Tables
 
-# Maximum number of attempts of a call after its deadline. An attempt is made although the time is
-# over if a look has just shown a message or a free slot: the attempt is then likely to succeed.
-# There is a limit because other connections might be faster each time.
+# Maximum number of attempts of a call after its deadline. If a look has just shown a message or a
+# free slot, the call makes another attempt even after the deadline, because the attempt is likely
+# to succeed. There is a limit because other connections might be faster each time.
 LATE = 100
 
 # Seconds between two searches of the whole table: the first pause, which then doubles each time,
@@ -185,7 +185,7 @@ class Backend(ABC):
     driver: ClassVar[str]  # SQLAlchemy's name of the only driver that the backend works with
     free_message: ClassVar[str]  # SQL for the 300 zero bytes of a slot that never held a message
     cursor_rows: ClassVar[bool]  # whether columns hold the numbers of the next push and pops
-    first_wait: ClassVar[float]  # seconds; each later wait is twice as long as the last one
+    first_wait: ClassVar[float]  # seconds of the first wait; each later wait takes twice as long
     # The database's error codes, each with its meaning for users.
     meanings: ClassVar[Mapping[str | int | None, Meaning]]
     rights: ClassVar[str]  # text about the rights that a user of a ring needs

@@ -195,8 +195,8 @@ class PostgresRing(Backend):
         self._cursor = connection.cursor(binary=True)
         with connection.cursor() as cursor:
             row = cursor.execute("SHOW synchronous_commit").fetchone()
-            # Sync at the server's configured level, which may be stricter than "on" if there are
-            # stand-by servers. If the level is "off", sync at level "on".
+            # Sync at the configured level of synchronous_commit, which may be stricter than "on" if
+            # there are stand-by servers. If the level is "off", sync at level "on".
             level = str(row[0]) if row else "on"
             self._sync_level = "on" if level == "off" else level
             cursor.execute(_SETTINGS % int(self.lock_seconds * 1000))
@@ -235,7 +235,7 @@ class PostgresRing(Backend):
         return self._run_prepared(name, parameters)
 
     def _run_prepared(self, name: bytes, parameters: Sequence[bytes]) -> pq.abc.PGresult:
-        # Pass lists, because older versions of psycopg take no other sequence here.
+        # Pass lists, because older versions of psycopg take only lists here.
         formats = _BINARY[: len(parameters)]
         self._driver.pgconn.send_query_prepared(
             name, [*parameters], formats, result_format=pq.Format.BINARY
@@ -243,8 +243,8 @@ class PostgresRing(Backend):
         return self._answer()
 
     def _answer(self) -> pq.abc.PGresult:
-        # The driver waits, as it does for every statement: an interrupt cancels the statement. Take
-        # the last result: the error of a failed commit comes after the rows.
+        # Let the driver wait, as for its own statements: an interrupt then cancels the statement.
+        # Take the last result, because the error of a failed commit comes after the rows.
         result = self._driver.wait(execute(self._driver.pgconn))[-1]
         if result.status == pq.ExecStatus.FATAL_ERROR:
             raise error_from_result(result, self._driver.info.encoding)

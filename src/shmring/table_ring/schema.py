@@ -151,10 +151,10 @@ class Tables:
         self, name: str, *, cursor_rows: bool, unlogged: bool = False, schema: str | None = None
     ) -> None:
         self.name = name  # name of the ring and of the queue table
-        # The queue table is written to no log, and is empty after a crash of the server.
+        # True: the server writes the queue table to no log, and empties the table after a crash.
         self.unlogged = unlogged
         self.metadata = sa.MetaData(schema=schema)
-        # The next numbers are columns; a database with sequences keeps them there instead.
+        # True: columns hold the numbers of the next push and pops; False: sequences hold them.
         self._cursor_rows = cursor_rows
         # Version of the columns. Rings of version 1 on SQLite lack the column `epoch`.
         self._version = 2 if cursor_rows else 1

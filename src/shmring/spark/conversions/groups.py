@@ -74,7 +74,8 @@ class _Groups(ABC):
         if len(parts) > 1 or not part.joined or not has_usual_options():
             raise Unjoinable
         if request.converted is None:
-            # Keep False if the next line raises: the request's other groups then do not try again.
+            # Set False before the conversion: if it raises, other groups of the request do not try
+            # again.
             request.converted = False
             request.converted = JoinedRows(request.batch, request.rows, self._settings)
         if not request.converted:

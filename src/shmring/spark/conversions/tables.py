@@ -82,7 +82,7 @@ class _Answers(Waiting):
         self._method = ""  # name of the UDTF's method that gave the last answer
 
     def add(self, answer: Any, method: str) -> list[Any]:
-        """Take an answer in place of Spark's converter; return the batches to send now."""
+        """Take an answer that Spark passes to its converter; return the batches to send now."""
         self._method = method
         rows = [*self._check(answer, method)]
         if set(map(type, rows)) <= _ROWS and set(map(type, chain.from_iterable(rows))) <= _VALUES:
