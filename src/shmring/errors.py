@@ -1,6 +1,6 @@
 """The exceptions of shmring, all subclasses of :class:`ShmringError`.
 
-Each text says what happened, to which ring or file, and what to do next.
+Each exception's text says what happened, to which ring or file, and what to do next.
 Many classes also derive from the matching built-in exception.
 """
 

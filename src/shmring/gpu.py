@@ -238,8 +238,8 @@ class _Copies:
         The copies of one stream end in the order in which they began. A copy on another stream may
         be done earlier; its source is then released after the older copies.
         """
-        # Any answer but "not ready" ends the copy. A device error is raised by the next use of the
-        # copy, not here.
+        # Any answer but "not ready" means that the copy has ended. A device error is not raised
+        # here: the next use of the copy raises the error.
         while self._under_way and _runtime().query(self._under_way[0][0]) != _NOT_READY:
             _runtime().destroy(self._under_way.popleft()[0])
 

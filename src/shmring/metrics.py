@@ -1,7 +1,8 @@
 """Metrics of this host's rings and sidecars, for Prometheus.
 
-:data:`METRICS` describes each metric. Labels are names given by people, never process ids, and the
-rings of a sidecar's clients are counted together.
+:data:`METRICS` describes each metric. A label is a name that people have given, or one of a few
+fixed words (for example a role), but never a process id. The rings of a sidecar's clients are
+counted together.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def _metric(line: str) -> Metric:
 
 #: All metrics, in the order in which they are exported.
 METRICS: tuple[Metric, ...] = tuple(map(_metric, _TABLE.splitlines()))
-# Names of a participant's counters, each with the metric that is the sum of the counter.
+# Names of a participant's counters, each with the metric that sums it over all participants.
 # CHANGE: edit this for a new counter that each participant has
 _COUNTED = {name: f"ring_{name}" for name in Counters.__annotations__} | {
     "overrun": "ring_lost_slots",
@@ -303,10 +304,8 @@ class HostMetrics(Closing):
                 self._counted["journal_sync_seconds", (ring,)] += synced / 1e9
 
     # CHANGE: edit this for a new metric
-    # The first label of a counted series is its ring or sidecar: when the ring or sidecar is gone,
-    # the series is removed.
     def _forget(self, now: HostLook) -> None:
-        """Remove the series of rings that are gone."""
+        """Remove the series of rings and sidecars that are gone; the first label names them."""
         there = {ring.name for ring in now.rings} | {ring.sidecar for ring in now.rings}
         for key in [key for key in self._counted if key[1][0] not in there]:
             del self._counted[key]

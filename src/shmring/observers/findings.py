@@ -427,9 +427,10 @@ def _held_floor(sidecar: str, seen: Seen, before: Seen | None) -> Iterator[Findi
 
 
 def floor_holder(seen: Seen) -> ParticipantRecord | None:
-    """Return the worker whose lease keeps a sidecar's ring full while other workers are idle.
+    """Return the worker whose lease fills a sidecar's ring while other workers are idle.
 
-    None if no worker does. The floor is the oldest sequence that is still in the ring.
+    Return None if there is no such worker, or less than half of the ring is used. The lease is at
+    the floor, the oldest sequence that is still in the ring, so no later slot can be freed.
     """
     stats = seen.stats
     holder, staff = stats["holder"], Staff.of(stats["participants"])

@@ -40,10 +40,10 @@ class Seen:
     # Seconds since the branch's oldest unreleased message was published, by the branch's name. A
     # branch is missing here if the time is not known.
     ages: dict[str, float]
-    # The most seconds for which a participant may have had its oldest unreleased message, by the
-    # participant's seat. The ring does not store when a message was taken. It was taken after the
-    # message was published, after the consumer joined, and after the last look at which the
-    # consumer did not have it yet.
+    # Upper limit of the seconds for which a participant has had its oldest unreleased message, by
+    # the participant's seat. The ring does not store when a message was taken. The message was
+    # taken after it was published, after the consumer joined, and after the last look at which
+    # the consumer did not have it yet.
     held: dict[int, float]
     # Description of the request that a sidecar's worker handles, by the worker's seat.
     requests: dict[int, str]
@@ -74,7 +74,7 @@ class Seen:
         return [p for p in those if p["alive"] and p["branch"] == branch]
 
     def reaches(self, pid: int) -> bool:
-        """Return whether the process with this id has the ring mapped and belongs to its owner.
+        """Return whether the process with this id has the ring mapped and runs as the ring's owner.
 
         The process id in the ring may be wrong: any process that may write to the ring can change
         it, and a process in another PID namespace has another id here.
@@ -240,7 +240,7 @@ class Observer(Closing):
 def _is_there(path: str) -> bool:
     try:
         return os.path.lexists(path_of(path))
-    except ValueError:  # the path can only be a folder's
+    except ValueError:  # the path names no file: it ends with a slash or with "..", for example
         return False
 
 

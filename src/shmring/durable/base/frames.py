@@ -9,23 +9,24 @@ Every number is little-endian.  A file begins with a header, and frames follow::
     12  4  version of the format                     table; start value: the file header's
                                                      CRC
     16  4  bytes behind the header that        8  8  number of the first thing in the frame
-           belong to it                       16  8  number behind the last
+           belong to it                       16  8  number of its last thing, plus 1
     20  4  zero                               24  8  everything below this number was on disk
-    24 40  the format's own                          when this frame was written
+    24 40  fields of the format                      when this frame was written
                                               32  8  bytes of payload
                                               40  4  CRC32C of the payload
                                               44  4  entries in the table
                                               48  4  where the payload begins in the frame
-                                              52  4  flags, the format's own
-                                              56  8  the format's own
+                                              52  4  flags of the format
+                                              56  8  a field of the format
                                               64  .  the table: entries of one size
 
 Each format defines what the numbers count, what the table holds and where the next frame begins.
 
-The CRC of a file's header differs from that of any other file.  So a frame that was copied, within
-its file or from another one (a message may hold such a file), is never valid.  Bytes behind the
-last good frame were torn by a crash and count as never written.  They are damage only if a later
-frame says that they had been on disk.
+A frame's CRC depends on the frame's offset and on the CRC of the file's header, which differs from
+file to file.  So a copy of a frame is valid neither at another offset nor in another file; a
+message may well contain a whole file with frames.  Bytes behind the last good frame were torn by a
+crash and count as never written.  They are damage only if a later frame says that they had been on
+disk.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ Read = Callable[[int, int], Buffer]
 class FileHeader:
     """The header of a file."""
 
-    fields: tuple[Any, ...]  # the format's own fields
+    fields: tuple[Any, ...]  # values of the fields that the format defines
     extra: bytes  # bytes after the header that belong to it
     salt: int  # the start value of the checksums of the file's frames
 
@@ -109,9 +110,9 @@ class FileFormat:
     ) -> None:
         self._magic = magic  # 8 bytes
         self._version = version  # the version that is written and read
-        self._fields = struct.Struct(fields)  # the header's own fields; 40 bytes at most
-        self._what = what  # name of the kind in errors, for example "journal segment"
-        self._entry_bytes = entry_bytes  # size of an entry of the frames' tables
+        self._fields = struct.Struct(fields)  # the format's fields in the header; 40 bytes at most
+        self._what = what  # name of such a file in errors, for example "journal segment"
+        self._entry_bytes = entry_bytes  # bytes of one entry in a frame's table
         self._align = align  # every frame begins at a multiple of this number of bytes
 
     def encode_header(self, *fields: Any, extra: bytes = b"") -> bytes:
@@ -146,7 +147,10 @@ class FileFormat:
         return int.from_bytes(header[8:12], "little")
 
     def decode_frame(self, read: Read, offset: int, size: int, salt: int) -> Frame | None:
-        """Return the frame at an offset, if header and table are valid in a file of this size."""
+        """Return the frame at an offset; None unless its header and table are valid.
+
+        A table that goes beyond `size`, the size of the file, is not valid.
+        """
         header = bytes(read(HEADER_BYTES, offset))
         if len(header) < HEADER_BYTES or header[:4] != MAGIC:
             return None
@@ -191,7 +195,7 @@ class FileFormat:
     def find_witness(
         self, read: Read, start: int, size: int, salt: int, number: int
     ) -> Frame | None:
-        """Find a frame at or after `start` whose header says that `number` had been on disk.
+        """Find a frame from `start` on whose header says that the frame `number` had been on disk.
 
         Such a frame shows that the unreadable bytes before it are damaged, and not torn.
         """
@@ -213,7 +217,7 @@ def offsets_of_frames(
     """Yield the offsets from `start` on where a frame may begin, in reverse if `backwards`."""
     lows = range(start, size, _SEARCH_BYTES)
     for low in reversed(lows) if backwards else lows:
-        # Read a little more: a mark that begins in this piece may end in the next piece.
+        # Read a little more: the magic of a frame may begin in this piece and end in the next one.
         piece = bytes(read(min(_SEARCH_BYTES, size - low) + len(MAGIC) - 1, low))
         found = [low + match.start() for match in _MAGIC_AT.finditer(piece)]
         yield from reversed(found) if backwards else found

@@ -1,8 +1,8 @@
 """Items of a queue, many at a time: packed for a file, found in it, and read ahead.
 
 In a file a *table* of pairs (length, checksum), 4 bytes each, describes items that stand side by
-side.  In memory an item is an *extent*: offset (8 bytes), length and checksum (4 each).  A
-bytearray holds many extents, and only C looks at each of them.
+side.  In memory an *extent* describes an item: offset (8 bytes), length and checksum (4 each).  A
+bytearray holds many extents, and only C code loops over them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Readable(Protocol):
 
 def _item_bytes(data: Buffer) -> bytes:
     """Return an item's bytes; a copy, if the caller may change the item later."""
-    # Use a memoryview: bytes(7) would return seven zeros.
+    # Use a memoryview, which refuses what is not bytes-like: bytes(7) would return seven zeros.
     try:
         view = memoryview(data)
     except TypeError:
@@ -70,7 +70,8 @@ class Packing:
         if type(data) is not bytes or len(data) > _LARGEST:
             data = _item_bytes(data)
         nbytes = self.nbytes + len(data) + TABLE_ENTRY_BYTES
-        # A signal's handler may raise after any call: make no call between these changes.
+        # Make no call before the last of these changes: a signal handler may raise after any call,
+        # and would leave the others undone.
         self.count += 1
         self.nbytes = nbytes
         self._loose.append(data)
@@ -129,7 +130,10 @@ class ReadAhead:
     def some(
         self, into: list[bytes], source: Readable, extents: bytearray, begin: int, end: int
     ) -> int:
-        """Append the items of one block; return their number, 0 if the first item is damaged."""
+        """Append items to `into`, as many as one block has; return their number.
+
+        The number is 0 if the first item is damaged.
+        """
         if source is self._source and (count := self._unpack(into, extents, begin, end)):
             return count
         data = self._read(source, extents, begin, end)

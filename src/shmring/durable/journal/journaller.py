@@ -46,7 +46,9 @@ _LOG = logging.getLogger("shmring.durable")
 # Maximum bytes that one sync covers, or a third of the ring if that is less: one third is synced,
 # another third is written, and producers fill the last third.
 _GATHER_BYTES = 8 << 20
-_IDLE = 0.1  # seconds between two checks of stop() and of the retention
+# Seconds for which a call waits for messages before the journal checks again whether close() was
+# called; also the seconds between two checks of the journal's files and of the retention.
+_IDLE = 0.1
 _RETRY = 0.25  # seconds until the next try on a full disk
 
 
@@ -100,9 +102,9 @@ class Journal(Closing):
     ------
     Locked : another process owns the directory
     SecondConsumer : another journal of this ring runs, or other programs made its branch "journal"
-    JournalGap : the ring does not continue where the journal ends, the journal itself has a hole,
-        or the directory is new, and another directory has the messages that the ring's journal has
-        released
+    JournalGap : the ring does not continue where the journal ends; messages are missing within the
+        journal; or the directory is new, and another directory has the messages that the ring's
+        journal has released
     Damaged : data that had been on disk is unreadable; from close(): the journal's files have been
         removed
     TooManyLeases : from close(): consumers other than journals have died on the branch "journal",
@@ -140,7 +142,7 @@ class Journal(Closing):
         # 3.11 takes the thread for ended, and the next join() returns at once.
         self._ended = threading.Event()
         self._looked = time.monotonic()
-        self._adopted: list[Batch] = []  # batches leased by the previous journal; written first
+        self._adopted: list[Batch] = []  # batches that _adopt() has leased; written first
         self._disk = disk or Disk(ring.info.mode)
         with ExitStack() as stack:
             self._log = JournalLog(
@@ -174,7 +176,7 @@ class Journal(Closing):
         return self._pid == os.getpid() and not self._ended.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until close() elsewhere or an error stops the journal; return whether it stopped."""
+        """Wait until an error, or close() in another thread, stops the journal; True if it did."""
         return not self.running or self._ended.wait(timeout)
 
     def close(self) -> None:
@@ -226,8 +228,9 @@ class Journal(Closing):
     def _adopt(self) -> None:
         """Lease all messages that the previous journal had on lease, before anything is written.
 
-        While another process has the ring's lock, the ring cannot deliver these messages again, and
-        delivers new ones: the loop leases the new messages, too, and sorts all at the end.
+        While another process has the admin lock, the ring cannot deliver these messages again, and
+        delivers new ones instead. So the loop leases new messages too, and sorts all batches by
+        their first sequence at the end.
         """
         while not self._stop.is_set() and self._left():
             with suppress(Empty, EndOfStream):
@@ -262,7 +265,9 @@ class Journal(Closing):
                 batch = self._lease(most - nbytes, timeout=0 if some else _IDLE)
             except (Empty, EndOfStream):  # EndOfStream: an earlier journal reached the end marker
                 break
-            except TooManyLeases:  # a dead consumer left many separate messages: write these first
+            # A dead consumer left more separate messages than this consumer may hold: write, sync
+            # and release the messages leased so far, then lease the rest.
+            except TooManyLeases:
                 if taken:
                     break
                 if self._sync_thread is None:
@@ -278,7 +283,8 @@ class Journal(Closing):
             return
         self._await_sync()
         if nbytes < most or not self._disk.parallel:
-            # Sync in this thread: there is nothing to write meanwhile, and a durable push may wait.
+            # Sync in this thread: there is nothing to write meanwhile, and starting a thread would
+            # only delay a push that waits for the sync.
             self._sync(taken)
             return
         self._sync_thread = threading.Thread(
@@ -394,7 +400,8 @@ def _join(ring: Ring, log: JournalLog, *, allow_gap: bool) -> Consumer:
     try:
         return ring.consumer(JOURNAL_BRANCH, start=begin, exclusive=True, name="journal")
     except SecondConsumer:
-        # The core would advise a branch that is not exclusive, which no journal takes.
+        # Replace the core's error, which advises a branch that is not exclusive: a journal's branch
+        # is always exclusive.
         pids = [
             f" in process {each['pid']}"
             for each in ring.participants()

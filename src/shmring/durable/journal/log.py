@@ -1,9 +1,9 @@
-"""The journal's directory: segments of records, each record a piece of the ring as it was.
+"""The journal's directory: segments of records, each record a copy of some slots of the ring.
 
 A segment is a file of frames (base/frames.py), named by its first sequence, ``%020d.journal``.  A
 record is a frame; its numbers are sequences, and its payload is the slots, 300 bytes each::
 
-    file header, the journal's own            frame header, the journal's own
+    file header, fields of the journal        frame header, fields of the journal
     24 16  uuid of the ring                   56  8  time of writing
     40  8  sequence of its first record
     48  8  time of creation                   entry of the table, 20 bytes: a message
@@ -16,11 +16,11 @@ record is a frame; its numbers are sequences, and its payload is the slots, 300 
                                               17  1  where it begins in its slot
                                               18  2  zero
 
-Both times come from the journal's own clock: the time when the journal began, in ns since 1970,
-plus the time for which it has run.
+The times of creation and of writing come from the journal's own clock: the time when the journal
+began, in ns since 1970, plus the time for which it has run.
 
-All records begin at multiples of 64.  The payload has the same address modulo 64 as its first slot
-had in the ring: data that was aligned there is aligned here.
+All records begin at multiples of 64.  Modulo 64, a payload's offset in the file equals its first
+slot's offset in the ring: data that was aligned in the ring is aligned in the file.
 
 A segment is synced as a whole before the next one is made, and its header before its first
 record.  So only the newest segment can be torn; an unreadable part of any other one is damage.
@@ -159,7 +159,7 @@ class Segment:
         except Damaged as error:
             if self._last and not was_begun(self.file):
                 raise NotBegun(*error.args) from None
-        # Read the header once more: a running journal may have written it between the two reads.
+        # Read the header once more: a running journal may have written it after the first attempt.
         return FORMAT.decode_header(self.file.read, self.path)
 
     def close(self) -> None:
@@ -274,7 +274,7 @@ class JournalLog:
         self.torn: str | None = None  # text about the torn end that opening cut off
         self.same_ring = True  # whether the last segment was written for this ring
         self._disk = disk
-        self._uuid = uuid  # like `schema`: those of the ring that is written from now on
+        self._uuid = uuid  # uuid of the ring whose messages are written from now on
         self._schema = schema
         self._segment_bytes = segment_bytes  # size of a complete segment, unless `share` is less
         self._after_gap = False  # True if the next segment begins after lost messages
@@ -330,7 +330,11 @@ class JournalLog:
         return self._offset + sum(kept.nbytes for kept in self._kept)
 
     def _adopt(self, first: int) -> bool:
-        """Continue after the last good record of the newest segment; False if it has no header."""
+        """Continue after the last good record of the newest segment; True on success.
+
+        Return False if the segment was removed instead: it has no header, or it has no record and
+        was written for another ring.
+        """
         path = segment_path(self.directory, first)
         try:
             segment = Segment(self._disk, path, last=True, write=True)
@@ -527,7 +531,8 @@ class JournalLog:
     def _ended_ns(self) -> int:
         """Return the time at which the oldest segment ended.
 
-        This is the time in the header of the next segment, when that segment was begun.
+        A segment ends when the next one begins. If the time is not known yet, it is read from the
+        header of the next segment.
         """
         oldest = self._kept[0]
         if not oldest.ended_ns:

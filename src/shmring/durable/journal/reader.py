@@ -150,14 +150,15 @@ def _segments(
 
 
 def _no_journal(disk: Disk, path: str) -> RingNotFound:
-    """Return the error of a directory without segments; it names the journals one level deeper."""
+    """Return the error for a path without a journal; it names journals in its subdirectories."""
     if not os.path.isdir(path):
         return RingNotFound(
             f"there is no directory {path}; ring.journal({path!r}) begins a journal"
         )
     deeper: list[str] = []
     for name in sorted(disk.names(path)):
-        with contextlib.suppress(ShmringError):  # a file, or a directory that may not be read
+        # Skip a file, and a directory that this user is not allowed to read.
+        with contextlib.suppress(ShmringError):
             if segment_names(disk, os.path.join(path, name)):
                 deeper.append(name)
     inside = f", but these directories in it do: {', '.join(deeper[:8])}" if deeper else ""
@@ -165,10 +166,10 @@ def _no_journal(disk: Disk, path: str) -> RingNotFound:
 
 
 def _present_end(disk: Disk, path: str) -> int | None:
-    """Return the sequence after the last message that is written now; None at damage.
+    """Return the sequence after the journal's last message; None if there is none, or at damage.
 
-    A replay that did not stop there would never end if its caller pushes the messages into the ring
-    that is journalled: it would read its own messages again.
+    A replay stops at this sequence. Otherwise a replay would never end if its caller pushes the
+    messages into the ring that is journalled: the replay would read the pushed messages again.
     """
     names = segment_names(disk, path)
     for first in reversed(names):
@@ -182,7 +183,7 @@ def _present_end(disk: Disk, path: str) -> int | None:
         except NotBegun:
             continue
         except (Damaged, FileNotFoundError):
-            return None  # the replay raises the error when it comes there
+            return None  # the replay raises the error when it opens this segment
     return None
 
 

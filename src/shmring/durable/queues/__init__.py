@@ -7,7 +7,7 @@ A module uses the modules below it, and both kinds of queues use the package ``b
         line: the items in the queue            |
     transaction_log     data_files          append_only_file
 
-`session` contains enqueue() and its counterparts for both kinds of queues.  The module that writes
+`session` contains enqueue() and dequeue_many() for both kinds of queues.  The module that writes
 a file describes the file's format in its docstring.
 """
 

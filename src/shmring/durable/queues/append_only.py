@@ -41,7 +41,10 @@ class Overhead(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Bytes that are no items, for each byte of items; taken items count until compaction."""
+        """Bytes that are no items, for each byte of items.
+
+        Items that were taken count as items until a compaction removes them.
+        """
         return (self.file_bytes - self.item_bytes) / max(1, self.item_bytes)
 
 
@@ -126,7 +129,7 @@ class AppendOnlyQueue(session.Ends):
         return AppendOnlyFile.write_new(self._disk, name, self.path, 0)
 
     def _settle(self, commit: Commit) -> None:
-        """Adopt a state of the file, and read items from this state."""
+        """Make a state of the file the state of this object, which drops unflushed changes."""
         self.position = commit.position
         self._committed = commit
         self._changed = False
@@ -163,7 +166,8 @@ class AppendOnlyQueue(session.Ends):
             ) from self._failure
 
     def _in_a_call_at_fork(self) -> None:
-        self._shared = False  # the parent's call may have changed only a part of the state
+        # A call in the parent may have been at work at the fork, with the state half changed.
+        self._shared = False
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -250,7 +254,8 @@ class AppendOnlyQueue(session.Ends):
         if self._rest:
             extents, rest = self._file.walk(self._rest)
             piece = Piece(self._file, extents, self._rest)
-            # A signal's handler may raise after any call: make no call between these changes.
+            # Make no call between these changes: a signal handler may raise after any call, and
+            # would leave only one of them.
             self._front += [piece]
             self._rest = rest
         elif self._written_count or self._packing.count:
@@ -391,7 +396,10 @@ class AppendOnlyQueue(session.Ends):
         return new.append_commit(0, 0, top, count), new
 
     def overhead(self) -> Overhead:
-        """Return how many bytes of the file were items, and how many not, at the last flush."""
+        """Return the size of the file, and how many of its bytes are items.
+
+        Items that were taken count until a compaction; items only in memory do not count.
+        """
         with self._lock:
             self._check_readable()
             return Overhead(self._file.size, self._file.item_bytes)

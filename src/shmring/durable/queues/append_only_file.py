@@ -4,7 +4,7 @@ It is a file of frames (base/frames.py), each a commit.  Numbers are *positions*
 plus an offset in the file, so that positions go on rising when a compaction starts a new file.
 Every number is little-endian::
 
-    file header, the queue's own            commit, a frame with one entry of 48 bytes
+    file header, fields of the queue        commit, a frame with one entry of 48 bytes
     24  8  random                           64  8  front stack: position of its top, 0 if empty
     32  8  base, the position of byte 0     72  8  front stack: count of items
                                             80  8  back stack: position of its top, 0 if empty
@@ -17,11 +17,12 @@ Every number is little-endian::
     24  4  CRC32C of bytes 0 to 24; its start value is the CRC of the file's header
     28  4  zero
 
-Regions follow the header: items and nodes in any order, and the commit that makes them count.  A
-commit's payload is its region, which stands *before* the commit.  The two numbers in the commit's
-frame header are the position of the region and the position of the commit.  Flag 1 says that the
-region was synced before the commit was written; then the payload's CRC is not checked.  The state
-of the file is its last valid commit; bytes behind this commit are ignored.
+Regions and commits follow the header in turn.  A region has items and nodes in any order, and the
+commit *after* the region is what puts them into the queue; the region is the commit's payload.  The
+two numbers in the commit's frame header are the position of the region and the position of the
+commit.  Flag 1 says that the region was synced before the commit was written; then the payload's
+CRC is not checked.  The state of the file is its last valid commit; bytes behind this commit are
+ignored.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ _SYNCED = 1
 # Maximum bytes of a region whose checksum is checked on opening. A larger region is synced before
 # its commit instead, and is not read on opening.
 _CHECKED_REGION = 1 << 20
-# Bytes after which a sync begins in the background while more bytes of the commit are written: as
-# many as a data file of the persistent queue has (see file_size in persistent.py).
+# Bytes after which a sync begins in the background while more bytes of the commit are written. The
+# persistent queue begins such a sync after as many bytes (the default of its file_size).
 _SYNC_BYTES = 32 << 20
 _WALK_BYTES = 64 << 10
 NODE_BYTES = 32
 
 
 class Held:
-    """Holds items in memory that no flush has written yet, and reads them as a file is read.
+    """Holds items in memory that no flush has written yet; read() works as for a file.
 
-    If such an item is taken before the next flush, it is never written.
+    If an item is taken before the next flush, the item is never written.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -262,8 +263,8 @@ class AppendOnlyFile(SyncedAhead):
     def append_commit(self, front: int, front_count: int, back: int, back_count: int) -> Commit:
         """Make these two stacks the state of the file; the state is on disk when the call returns.
 
-        Raise NoSpace if the earlier state stays; OSError if the sync failed: opening the file again
-        shows which state it has.
+        Raise NoSpace if the disk is full; the file then keeps its earlier state. Raise OSError if
+        the sync failed: opening the file again shows which state the file has.
         """
         position = self.base + self._end
         flags = 0

@@ -78,7 +78,8 @@ class DataFile(SyncedAhead):
     def write(self, file: File, parts: Sequence[Buffer], offset: int) -> None:
         """Write to the part reserved for the caller; `file` is the result of :meth:`open`."""
         file.write(parts, offset)
-        with self._lock:  # keep the file open for the sync: close() may have let go of it
+        # Keep the file open for the next sync, also if close() has forgotten it during the write.
+        with self._lock:
             self._written = object()
             self._handle = self._handle or file
         self._used(self)
@@ -195,7 +196,8 @@ class DataFiles:
     def write(self, parts: Sequence[Buffer], items: int) -> tuple[DataFile, int]:
         """Append without a sync; return file and offset.  The items count as references now.
 
-        Raise NoSpace if the disk is full; then no item was added. Raise Closed if the queue is.
+        Raise NoSpace if the disk is full; then no item was added. Raise Closed if the queue is
+        closed.
         """
         nbytes = sum(map(len, parts))
         with self._lock:

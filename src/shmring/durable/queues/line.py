@@ -1,4 +1,4 @@
-"""The items of a persistent queue, in memory: runs of items that were committed together."""
+"""The items of a persistent queue, in memory, as runs of consecutive numbers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Line:
 
     def __init__(self) -> None:
         self.spans: list[Span] = []  # the spans that wait
-        self.count = 0  # number of their items
+        self.count = 0  # number of items in `spans`
         self.taken: set[Span] = set()
 
     def __iter__(self) -> Iterator[Span]:
@@ -84,8 +84,8 @@ class Line:
             last.end += count
         else:
             span = Span(first.run, begin, begin + count)
-            # A signal's handler may raise after any call. Make no call between the changes here, so
-            # that no error leaves the spans and their counts half changed.
+            # Make no call between the changes here: a signal handler may raise after any call, and
+            # would leave the spans and their counts half changed.
             taken += [span]
             self.taken |= {span}
         first.begin += count
@@ -98,7 +98,8 @@ class Line:
         for span in spans:
             if span in self.taken:
                 at, count = bisect_right(self.spans, span.number, key=by_number), len(span)
-                # Make no call between the changes: a signal's handler may raise after any call.
+                # Make no call between these changes: a signal handler may raise after any call, and
+                # would leave only some of them.
                 self.taken -= {span}
                 self.spans[at:at] = [span]
                 self.count += count

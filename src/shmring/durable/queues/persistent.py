@@ -46,7 +46,7 @@ from shmring.ring.names import path_text
 
 _LOG = logging.getLogger("shmring.durable")
 # Run of items that a transaction adds: number of the first item, file (None for the log), offset of
-# the first item there, and the items' extents, one after the other.
+# the first item in the file, and the items' table of lengths and checksums (see base/items.py).
 Placed = tuple[int, DataFile | None, int, bytes]
 _NONE = Packing()  # no items
 # Largest log_reserve: opening reads the whole log into memory.
@@ -65,7 +65,7 @@ class PersistentQueue(Closing):
         wait
     durability : "sync": a flush returns when its items are on disk; "delayed": a flush returns at
         once, and the sync begins within ``delay`` seconds
-    delay : the most seconds between a delayed flush and the beginning of its sync
+    delay : maximum seconds between a delayed flush and the beginning of its sync
     damage : "refuse": raise an error on damage in the middle of the files; "cut": keep everything
         before the damage, put the rest aside as ``*.broken``, and continue
     file_size : size in bytes at which a data file is complete
@@ -447,7 +447,7 @@ class PersistentQueue(Closing):
             finally:
                 self.is_open = False
                 self._delay.stop()
-                # Sessions read items with the lock held: no file is closed under a read.
+                # Sessions read items with this lock held, so no file is closed during a read.
                 with self._lock:
                     live = {span.run.source for span in (*self._line, *self._line.taken)}
                     self._store.close({f.number for f in live if isinstance(f, DataFile)})

@@ -27,7 +27,7 @@ from shmring.durable.queues.transaction_log import (
 from shmring.errors import Damaged
 
 LOG_NAME = "transaction.log"
-# Number of items of an unsynced data file whose checksums are compared by one call.
+# Number of items that one call checks, when opening compares unsynced items with their checksums.
 _CHECKED_ITEMS = 1024
 
 

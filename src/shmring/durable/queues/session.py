@@ -241,8 +241,8 @@ class GroupCommit:
 
     One of the waiting threads leads: it commits for all of them, then wakes them and the next
     leader.  So the threads that arrive during a sync share the next one.  `commit` commits a group
-    of transactions, and calls finish() of each.  An exception of a signal's handler may end it
-    before it has finished all of them.
+    of transactions, and calls finish() of each.  If a signal handler raises an exception, `commit`
+    may end before all transactions are finished.
     """
 
     def __init__(self, commit: Callable[[list[Transaction]], None]) -> None:
@@ -335,7 +335,8 @@ class Session(Ends):
                 raise
             file, offset = files.write(packing.parts, packing.count)
         extent, empty = Extent(file, offset, packing.table), Packing()
-        # A signal's handler may raise after any call: make no call between these changes.
+        # Make no call between these changes: a signal handler may raise after any call, and would
+        # leave the items both written and waiting to be written.
         self._extents += [extent]
         self._packing = empty
 

@@ -142,9 +142,10 @@ class Store:
         return end > 2 * (120 + 8 * count_live()) and end - self._rewritten_size > size // 2
 
     def rewrite(self, live: list[Span], next_item: int, move: Callable[[Moved], None]) -> None:
-        """Replace the log by a shorter one that puts the items of `live`; `move` moves their runs.
+        """Replace the log by a shorter one, whose only transaction adds the items of `live`.
 
-        Without disk space for the new log the old one stays: it is complete, only longer.
+        `move` is called with the runs whose items were copied from the log to a data file. If the
+        disk has no space for the new log, the old one stays: it is complete, only longer.
         """
         if self.failure is not None:
             return

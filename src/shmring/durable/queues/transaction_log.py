@@ -3,7 +3,7 @@
 The file ``transaction.log`` is a file of frames (base/frames.py).  Each frame is a transaction, the
 next one follows without a gap, and the rest of the file after the last one is zeros::
 
-    file header, the log's own                frame header, the log's own
+    file header, fields of the log            frame header, fields of the log
     24  8  random                             52  4  flags: 1 = data was not synced before
     32  8  number of the first frame          there is no table; the payload is the transaction's
     40  8  number of the next item            operations
@@ -149,7 +149,8 @@ class TransactionLog:
         self._first_number = self.next_number
         self.synced = self.next_number - 1  # number of the last frame known to be on disk
         self.end = HEADER_BYTES  # offset of the next frame in the file
-        # Texts about a torn end and about damage after `frames`, which stay until cut().
+        # Texts about a torn end, and about damage, in the bytes after the last of `frames`; cut()
+        # removes these bytes.
         self.torn: str | None = None
         self.damage: str | None = None
         self.frames: list[Frame] = []  # the valid transactions found on opening
