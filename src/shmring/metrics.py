@@ -116,7 +116,7 @@ class HostMetrics(Closing):
 
     Parameters
     ----------
-    interval : seconds between two looks of a thread; None starts no thread, and the caller looks
+    interval : seconds between two looks, made by a thread; None starts no thread: call look()
     age : seconds for which a message may be held, or wait, without a finding
     foreign : whether to include other users' rings
     """

@@ -257,7 +257,7 @@ def _unmoved(
 
 @dataclass(frozen=True)
 class _Branch:
-    """A branch as a look at its ring shows it; words and commands for the branch's findings."""
+    """A branch in one look at its ring, with the words and commands of the branch's findings."""
 
     ring: str
     record: BranchLag

@@ -102,7 +102,8 @@ class RingLook:
     target: str | None = None  # target of the ring's file, if the file is a symbolic link
     owner: int | None = None  # user id that owns the ring's file
     abandoned: bool = False  # True if `shmring gc` would remove the ring
-    left: list[str] = field(default_factory=list[str])  # files of dead processes beside the ring
+    # Files that dead processes left beside the ring.
+    left: list[str] = field(default_factory=list[str])
 
     @property
     def sidecar(self) -> str | None:

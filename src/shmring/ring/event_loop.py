@@ -408,8 +408,8 @@ async def _ready(self: Consumer, *, timeout: float | None = None) -> bool:
 
     Raises
     ------
-    EndOfStream : another call with this consumer, in any task or thread, was told of an end
-        meanwhile
+    EndOfStream : another call of this consumer, in any task or thread, reached an end of the
+        stream meanwhile
     """
     import asyncio
 
@@ -491,7 +491,7 @@ _METHODS: dict[type[Handle], dict[str, FunctionType]] = {
 def equip() -> None:
     """Add the methods for event loops to the extension's types.
 
-    Only a function written in Python can be a coroutine function.
+    The methods are Python functions because only a Python function can be a coroutine function.
     """
     for kind, functions in _METHODS.items():
         for name, function in functions.items():

@@ -57,7 +57,7 @@ Read = Callable[[int, int], Buffer]
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """The header of a file."""
+    """The decoded header of a file of frames."""
 
     fields: tuple[Any, ...]  # values of the fields that the format defines
     extra: bytes  # bytes after the header that belong to it

@@ -31,7 +31,7 @@ class Readable(Protocol):
 
 
 def _item_bytes(data: Buffer) -> bytes:
-    """Return an item's bytes; a copy, if the caller may change the item later."""
+    """Return an item's bytes; a copy unless the item is of type bytes, which never changes."""
     # Use a memoryview, which refuses what is not bytes-like: bytes(7) would return seven zeros.
     try:
         view = memoryview(data)

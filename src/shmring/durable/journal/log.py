@@ -252,7 +252,7 @@ class _Kept:
 
 
 class JournalLog:
-    """The log, opened for appending; one process at a time.
+    """The log, opened for appending; only one process at a time can open it.
 
     Raise Locked if another process writes to the directory; Damaged or JournalGap if the segments
     are no complete journal. With `allow_gap`, messages between two segments may be missing.
@@ -500,7 +500,8 @@ class JournalLog:
     def forget(self, *, max_bytes: int | None, max_age: float | None, consumed: int | None) -> None:
         """Remove the oldest segments by the rules of :class:`Retention`; never the newest.
 
-        Ages count in the journal's own time, see `_Clock`; a jump of the wall clock ages nothing.
+        Ages count in the journal's own time (see `_Clock`), which a jump of the wall clock does not
+        change.
         """
         jump = self._clock.jumped()
         if jump and max_age is not None:

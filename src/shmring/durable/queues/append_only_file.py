@@ -186,12 +186,12 @@ class AppendOnlyFile(SyncedAhead):
         return Commit(frame.end, *state)
 
     def walk(self, link: int, *, upwards: bool = False) -> tuple[bytearray, int]:
-        """Go down a stack from the node at ``link``; return extents of items, and the next link.
+        """Go down a stack from the node at ``link``; return the extents of the items on the way.
 
-        There is at least one extent (base/items.py); the link is 0 at the bottom.  With `upwards`
-        the lowest item comes first.  Otherwise the top item comes first, and the walk stops at a
-        node that does not stand right before the node above it.  Raise Damaged if the node at
-        ``link`` does not match its checksum.
+        Also return the link of the node below them, 0 at the bottom.  There is at least one extent
+        (base/items.py).  With `upwards` the lowest item comes first.  Otherwise the top item comes
+        first, and the walk stops at a node that does not stand right before the node above it.
+        Raise Damaged if the node at ``link`` does not match its checksum.
         """
         # Read towards the beginning of the file: a stack was written from the bottom up.
         end = link - self.base + NODE_BYTES

@@ -42,7 +42,7 @@ class DataFile(SyncedAhead):
         self.path = os.path.join(directory, f"{_PREFIX}{number:010d}")
         self.exists = exists  # False if a transaction names the file, but the file is gone
         self.end = 0
-        # Number of items in the queue, taken by a session, or written but not committed yet.
+        # Number of items of this file in the queue, taken by a session, or not committed yet.
         self.references = 0
         self.keep_broken = False
         self._disk = disk
@@ -76,7 +76,7 @@ class DataFile(SyncedAhead):
         return data
 
     def write(self, file: File, parts: Sequence[Buffer], offset: int) -> None:
-        """Write to the part reserved for the caller; `file` is the result of :meth:`open`."""
+        """Write at an offset reserved for the caller; `file` is the result of :meth:`open`."""
         file.write(parts, offset)
         # Keep the file open for the next sync, also if close() has forgotten it during the write.
         with self._lock:

@@ -305,8 +305,8 @@ class PersistentQueue(Closing):
     def abandon(self, spans: list[Span], extents: list[Extent]) -> None:
         """Note a dropped session's items: the queue's next call returns them to the front.
 
-        A session is dropped by the garbage collector, at any point of a thread that may hold the
-        locks: so this method takes no lock.
+        The garbage collector drops a session at any point of any thread, also in a thread that
+        holds the locks. So this method takes no lock.
         """
         self._abandoned.append((spans, extents))
 

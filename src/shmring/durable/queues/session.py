@@ -97,7 +97,10 @@ class Ends(Closing):
         self._lock.release()
 
     def _in_a_call_at_fork(self) -> None:
-        """React in a forked child to a call of a parent's thread, which never ends in the child."""
+        """Do what a forked child needs if a thread of the parent was in a call at the fork.
+
+        In the child this call never ends.
+        """
 
     @abstractmethod
     def _write_early(self) -> None:

@@ -169,7 +169,8 @@ class Store:
         Parameters
         ----------
         live : numbers of the data files that hold items; None keeps all files. All files also stay
-            if the queue has stopped, lost its lock, or has transactions that need a check
+            if the queue has stopped, has lost its lock, or has transactions that the next opening
+            must check
         """
         try:
             owned = self._owner.has_name()
