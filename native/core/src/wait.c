@@ -44,15 +44,16 @@ enum {
 	MANY = 32, /* if the branch takes at least so many messages between two waits, keeping away longer would
 		      gain nothing; a choice */
 	LEAST_NS = 250, /* shortest time, in nanoseconds, that a consumer keeps away from the ring; a choice */
-	/* Longest time to keep away, and the time of the first try. While eight branches all poll, 1.5 M
-	 * messages/s arrive, so FEW messages arrive in this time. The first try is not shorter, because on sixteen
-	 * cores fewer than FEW messages arrive within 250 ns while four branches poll. */
+	/* Longest time, in nanoseconds, that a consumer keeps away from a ring with one branch. In every ring, a
+	 * consumer first tries this time. FEW messages arrive in it even while eight branches poll, at 1.5 M
+	 * messages/s. LEAST_NS would be too short for a first try: on sixteen cores, while four branches poll,
+	 * fewer than FEW messages arrive within 250 ns, and keeping away would seem not to pay. */
 	MOST_NS = 2000,
-	MOST_OF_SEVERAL_NS = 4000, /* longest time to keep away if the ring has several branches: eight branches
-				      get 9 M messages/s on 16 cores, but 6 M with MOST_NS */
-	WAITS = 16, /* waits between two tries to keep away; doubled after each try that did not pay */
-	MOST_FAILURES = 10, /* largest number of times that WAITS is doubled: the consumer then tries once in
-			      16,384 waits; both numbers are choices */
+	MOST_OF_SEVERAL_NS = 4000, /* the same for a ring with several branches: eight branches get 9 M messages/s
+				      on 16 cores, but 6 M with MOST_NS */
+	WAITS = 16, /* waits between two tries to keep away; doubled after each try that did not pay; a choice */
+	MOST_FAILURES = 10, /* largest number of times that the waits between two tries to keep away are doubled:
+			       the consumer then tries once in 16,384 waits; a choice */
 };
 
 /* Returns MANY, but no more than a sixteenth of the ring's slots: a consumer must not keep away for so long that
@@ -144,8 +145,8 @@ static bool poll_until(const struct waiter *w, enum shmring_look look, int64_t u
 /* Returns the address of the next message if its producer seems to wait for an answer to each message, which is
  * assumed if keeping away from the ring did not pay. The caller prefetches the message's first cache line while it
  * waits for the message's entry, so that both lines come at once: a round trip takes 4.1 times as long as the
- * transfer of a line, instead of 5.4. Returns NULL to other consumers, because a prefetch would take the line from
- * a producer that fills it. */
+ * transfer of a line, instead of 5.4. Returns NULL for other consumers, because a prefetch would take the line
+ * from a producer that fills it. */
 static const uint8_t *awaited(const struct waiter *w)
 {
 	if (!w->consumer || !load_relaxed(&w->consumer->distance.failures))
@@ -216,7 +217,7 @@ static bool spin_and_sleep(const struct waiter *w, enum shmring_look look, int64
 
 /* CHANGE: edit this for a new counter that each participant has */
 /* Ends a wait in which nothing came: looks for dead participants, passes a wake-up on to another consumer
- * (because the caller is free not to wait again), and returns the status of the wait. */
+ * (because the caller may never wait again), and returns the status of the wait. */
 static int waited_in_vain(const struct waiter *w, int64_t deadline)
 {
 	look_for_all(w, SLICE_NS);

@@ -328,10 +328,10 @@ class Size:
         *,
         connect_timeout: float = 0.0,
     ) -> shmring.Ring:
-        """Return the ring that `make` makes, called with a number of slots.
+        """Call `make` with a number of slots, and return the ring that it makes.
 
-        If `slots` is None, choose a number that leaves memory for other rings. Wait at most
-        `connect_timeout` seconds for memory, then raise NoSpace.
+        The number is `slots`; if `slots` is None, a number that leaves memory for other rings. Wait
+        at most `connect_timeout` seconds for memory, then raise NoSpace.
         """
         begun = time.monotonic()
         lowest = LEAST_SLOTS if slots is None else slots

@@ -248,9 +248,9 @@ public abstract sealed class FunctionNode extends ProductPlan
   }
 
   /**
-   * Whether each batch of a child that gives columns becomes one batch of the functions. False if
-   * the child is a FunctionNode too: its batches do not end at the same rows as the batches of
-   * Spark's own node would.
+   * Whether a child's batches of columns are sent one by one, so that the functions get the same
+   * batches. False if the child is a FunctionNode too: its batches do not end at the same rows as
+   * the batches of Spark's own node would.
    */
   private boolean keepsBatches(SparkPlan columns) {
     return work.keepsBatches() && columns.supportsColumnar() && !(columns instanceof FunctionNode);

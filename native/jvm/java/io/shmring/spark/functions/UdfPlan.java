@@ -119,10 +119,10 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
 
     /**
      * Returns the arguments to compute, if the child's generated code may compute them. All must be
-     * deterministic, because Spark seeds random numbers by the task in an argument, but by the
-     * partition in generated code. The node must not have more fields than Spark generates code
-     * for: with so many columns, it is faster to keep input rows in Spark's queue than to make
-     * output rows of columns.
+     * deterministic, because Spark seeds the random numbers of an argument by the task, but those
+     * of generated code by the partition. The node's output must not have more fields than Spark
+     * generates code for: no generated code could read the output's columns, so they would be
+     * copied into rows. Then it is faster to let the input rows wait in Spark's queue.
      */
     @Override
     default Optional<Seq<Expression>> computed(FunctionNode node) {
@@ -236,7 +236,8 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
   /**
    * Work of UDFs in Spark's own workers.
    *
-   * @param keepsBatches whether each batch of a child that gives columns becomes one batch of a UDF
+   * @param keepsBatches whether a child's batches of columns are sent one by one, so that a UDF
+   *     gets the same batches; if false, their rows are divided into new batches
    */
   record PythonUdfs(
       Seq<PythonUDF> udfs, Seq<Attribute> results, Option<String> artifacts, boolean keepsBatches)

@@ -37,7 +37,10 @@ interface Work extends Serializable {
     return FunctionNode.seq(List.of());
   }
 
-  /** Whether each batch of a child that gives columns becomes one batch of the functions. */
+  /**
+   * Whether a child's batches of columns are sent one by one, so that the functions get the same
+   * batches. If false, their rows are divided into new batches.
+   */
   default boolean keepsBatches() {
     return false;
   }
