@@ -6,8 +6,9 @@
 
 int check_named(const shmring *ring, const shmring_consumer *consumer);
 
-/* Called by a try to push or take that finds no room or no message. If the last wait has found the ring lost
- * (find_lost()), returns the error of check_named(), or SHMRING_OK if the ring is not lost any more. */
+/* Called when a push finds no room, or when a take finds no message. Returns SHMRING_OK, unless the last wait
+ * found that no other process can end such a wait any more (find_lost()). In that case this function checks
+ * again, and returns the error of check_named() if the check still fails. */
 static inline int check_lost(const shmring *ring, const shmring_consumer *consumer, struct wait_memory *memory)
 {
 	if (__builtin_expect(!load_relaxed(&memory->lost), 1))

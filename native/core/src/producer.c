@@ -22,7 +22,8 @@ static inline uint64_t message_time(uint32_t options)
 	return now_ns(options & OPT_CLOCK_PRECISE ? CLOCK_REALTIME : CLOCK_REALTIME_COARSE);
 }
 
-/* Returns true for the kinds whose messages are checked: all but bytes and the users' own kinds. */
+/* Returns true for kinds that shmring itself defines or keeps for later, for example end markers: all kinds but
+ * plain bytes and the users' own kinds. kind_check_reserved() checks such a message before it is published. */
 static inline bool kind_is_reserved(uint8_t kind)
 {
 	return (uint8_t)(kind - 1) < SHMRING_KIND_USER - 1;
@@ -76,7 +77,7 @@ int shmring_producer_open(shmring *r, const char *name, shmring_producer **out)
 		return status;
 	}
 	p->seat = &r->seats[p->seat_index];
-	p->floor = 0; /* makes the first claim read the shared floor */
+	p->floor = 0; /* never above the shared floor; a claim for which 0 is too low reads the shared floor */
 	p->began = load_relaxed(&r->cursors->claim.v);
 	*out = p;
 	return SHMRING_OK;
@@ -229,8 +230,8 @@ static int check_claim_size(const shmring *r, uint64_t n)
 	return SHMRING_OK;
 }
 
-/* Checks once per round of the ring that its file still has its name: a producer that never
- * waits would otherwise not learn that no other process can reach it any more. */
+/* Calls check_named() for shmring_next(), once per lap. A producer that never waits would otherwise not learn that
+ * the ring's file was removed. `lo` is the sequence that the producer is about to claim. */
 static int look_at_name(shmring_producer *p, uint64_t lo)
 {
 	int status = check_named(p->ring, NULL);

@@ -40,7 +40,7 @@ _RARE: Columns = {
 @ring_argument
 @json_option
 def stat(address: Address) -> None:
-    """Show branches, participants and their counters, and who holds the producers, as it stands."""
+    """Show branches, participants, their counters, and which of them producers have to wait for."""
     with address.look_on() as ring:
         stats, info = ring.stats(), ring.info
     if wants_json():

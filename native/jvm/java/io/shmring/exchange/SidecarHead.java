@@ -13,8 +13,9 @@ import java.util.Arrays;
 /**
  * The fixed part of a request or an answer; sidecars/wire.py describes its bytes.
  *
- * @param batches number of the function's batches that the sidecar wants in a request; if the flag
- *     LARGER is set, the slots that the reply ring would need
+ * @param batches in an answer's last piece: number of batches that the client should put into one
+ *     request, with 0 for 1 batch; if the flag LARGER is set, number of slots that the reply ring
+ *     needs
  */
 record SidecarHead(long number, int piece, int flags, int batches, long workedNanos) {
   static final int BYTES = 256;

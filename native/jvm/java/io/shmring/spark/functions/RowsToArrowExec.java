@@ -87,9 +87,10 @@ public final class RowsToArrowExec extends ProductPlan implements CodegenSupport
   @Override
   public String doProduce(CodegenContext context) {
     String columns = context.addReferenceObj("copied", copied(), "int[]");
-    // Make one RowSink, even if the child's code gives rows at several places. The RowSink's
-    // variable has a fixed name. This node could not keep another name for each generated code,
-    // because several threads may generate the node's code at a time.
+    // Declare the RowSink here and not in doConsume(), because Spark calls doConsume() several
+    // times if the child's code gives rows at several places. The variable has a fixed name,
+    // because this node has no safe place to keep a generated name until doConsume() needs it:
+    // several threads may generate code for this node at the same time.
     context.addMutableState(
         SINK_CLASS,
         SINK,
@@ -123,7 +124,10 @@ public final class RowsToArrowExec extends ProductPlan implements CodegenSupport
     return used;
   }
 
-  /** Returns whether the RowSink copies columns. */
+  /**
+   * Returns whether the RowSink copies at least one column from the source batches, so that the
+   * generated code does not write the column's values.
+   */
   boolean copies() {
     return Arrays.stream(copied()).anyMatch(column -> column >= 0);
   }
@@ -239,7 +243,7 @@ public final class RowsToArrowExec extends ProductPlan implements CodegenSupport
     return "%s(%s);\n".formatted(call, String.join(", ", arguments));
   }
 
-  /** Returns the bytes of an UnsafeRow without its texts and binaries. */
+  /** Returns the size in bytes of an UnsafeRow without its texts and binaries. */
   private static long fixedBytes(int columns) {
     return UnsafeRow.calculateBitSetWidthInBytes(columns) + (long) columns * Long.BYTES;
   }
@@ -249,8 +253,9 @@ public final class RowsToArrowExec extends ProductPlan implements CodegenSupport
   }
 
   /**
-   * Returns whether each value has a fixed size, the same in generated code and in vectors. The code
-   * writes such a value to its address, which RowSink knows only for the types of FlatColumn.
+   * Returns whether a type is a number, date or timestamp whose values have the same size in
+   * generated code and in an Arrow vector. Generated code stores such a value directly in the
+   * vector's memory: RowSink knows the memory's address for the types that FlatColumn reads.
    */
   private static boolean isNumber(DataType type) {
     return !isBytes(type)

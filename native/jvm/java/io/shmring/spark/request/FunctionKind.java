@@ -64,7 +64,7 @@ public enum FunctionKind {
 
   // CHANGE: edit this for a new version of Spark
   // aggregates of groups. Two eval types are given as numbers, because Spark 4.1 lacks these types
-  // and so the constants with their names.
+  // and has no constants for them.
   AGGREGATE_PANDAS(
       PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),
       COLUMNS, GROUPS, JOINS_GROUPS, COMES_TOGETHER, GOES_OVER_WINDOWS),
@@ -113,7 +113,7 @@ public enum FunctionKind {
 
   /** A property that only some kinds have. */
   public enum Trait {
-    /** The function is called for a partition without rows. */
+    /** The function is called even for a partition without rows. */
     CALLED_WITH_NOTHING,
     /** Each batch gets one answer, in the order of the batches. */
     ANSWERS_EACH_BATCH,
@@ -130,11 +130,13 @@ public enum FunctionKind {
      */
     GIVES_STRUCT,
     /**
-     * Several answers may come as one message, because Spark's worker makes their batches. A batch
-     * that a function has made is sent at once: the function may change the batch later.
+     * Several answers may come as one message. The worker can hold answers of these kinds back,
+     * because Spark makes their batches from the values that the function returns. If the
+     * function itself makes a batch, its kind lacks this trait, and the worker sends the batch at
+     * once: the function may change the batch later.
      */
     COMES_TOGETHER,
-    /** The worker gets the settings of the time when its task runs, not when the node was made. */
+    /** The worker gets the settings that hold when its task runs, not when the node was made. */
     READS_TASKS_SETTINGS,
     /** The worker is told the types of the arguments. */
     TOLD_TYPES,
