@@ -41,7 +41,8 @@ static int check_overwritten(shmring_consumer *consumer, uint64_t seen)
 	consumer_raise_hold(consumer); /* also wakes the branches that follow this one */
 	if (!moved)
 		return not_now(SHMRING_CONTENDED);
-	/* A `next` beyond MAX_SEQUENCE is damage: after LOOK_AGAIN, take_any() would look again for ever. */
+	/* A `next` beyond MAX_SEQUENCE is damage, and must not lead to LOOK_AGAIN: take_any() would look again
+	 * for ever. */
 	if (first >= next && next < MAX_SEQUENCE)
 		return LOOK_AGAIN;
 	return consumer_overrun(consumer, first > t && first < next ? first : t, next);

@@ -235,7 +235,8 @@ struct seat {
 	struct {
 		_Alignas(CELL) uint64_t hold; /* lowest sequence held; NONE: nothing */
 		uint64_t take_lo; /* first sequence of the take under way, or of the last take */
-		uint64_t take_end; /* TAKE_WORD() of the take that begins at `take_lo`; TAKE_PENDING: under way */
+		uint64_t take_end; /* end and branch of the take at `take_lo`, packed by TAKE_WORD(); bit
+				      TAKE_PENDING is set while the take is under way */
 		uint64_t adopt_from; /* 0, except while a lease moves: then 1 + the seat from which the lease
 					comes, or with ADOPT_AWAY 1 + the seat to which it goes */
 		uint64_t adopt_lo;

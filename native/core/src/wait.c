@@ -1,5 +1,5 @@
-/* Waits: spin, then sleep, and now and then look for dead participants. waiter.c describes
- * waiters, and has the sleep. docs/protocol.md, P9.
+/* Waits: spin, then sleep, and now and then look for dead participants. waiter.c has the functions for the
+ * steps of a wait: check its condition, sleep once, look once. docs/protocol.md, P9.
  */
 #include <limits.h>
 #include <sched.h>
@@ -51,13 +51,14 @@ enum {
 	MOST_NS = 2000,
 	MOST_OF_SEVERAL_NS = 4000, /* the same for a ring with several branches: eight branches get 9 M messages/s
 				      on 16 cores, but 6 M with MOST_NS */
-	WAITS = 16, /* waits between two tries to keep away; doubled after each try that did not pay; a choice */
+	WAITS = 16, /* number of waits until a consumer tries again to keep away from the ring; doubled after
+		       each try that did not pay; a choice */
 	MOST_FAILURES = 10, /* largest number of times that the waits between two tries to keep away are doubled:
 			       the consumer then tries once in 16,384 waits; a choice */
 };
 
-/* Returns MANY, but no more than a sixteenth of the ring's slots: a consumer must not keep away for so long that
- * the producers wait for room. */
+/* Returns MANY, or in a small ring a sixteenth of its slots: a consumer must not keep away from the ring for so
+ * long that the ring fills and the producers wait. */
 static uint64_t many(const shmring *r)
 {
 	return r->capacity < 16 * MANY ? r->capacity / 16 : MANY;
@@ -79,7 +80,7 @@ static uint32_t changed(const shmring *r, uint32_t away_ns, uint64_t got)
 	return got > 4 * many(r) && away_ns > LEAST_NS ? away_ns / 2 : away_ns;
 }
 
-/* Returns the nanoseconds to keep away before this wait; 0: not at all. */
+/* Returns the nanoseconds to keep away from the ring before this wait; 0: not at all. */
 static uint32_t time_away(shmring_consumer *consumer)
 {
 	struct distance *d = &consumer->distance;

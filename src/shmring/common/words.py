@@ -1,4 +1,4 @@
-"""Words of messages."""
+"""Wording of texts for people: numbers with their nouns."""
 
 from __future__ import annotations
 

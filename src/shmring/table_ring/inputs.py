@@ -1,4 +1,4 @@
-"""Checks of the arguments of a :class:`~shmring.table_ring.TableRing`'s calls."""
+"""Checks of a :class:`~shmring.table_ring.TableRing`'s arguments; opens and changes its ring."""
 
 from __future__ import annotations
 
@@ -153,7 +153,11 @@ def create_or_read(backend: Backend, making: Making | None) -> Layout:
 
 
 def choose_subscriber(backend: Backend, wanted: str | None) -> str:
-    """Let a connection pop as a subscriber of the ring, and return the subscriber's name."""
+    """Make the connection pop the messages of a subscriber, and return the subscriber's name.
+
+    `wanted`: the name that the user gave; if None, the subscriber is "main", or the first by name
+    if the ring has no "main".
+    """
     name = backend.tables.name
     with backend.translated():
         holders = backend.tables.bits(backend.connection)
@@ -176,7 +180,11 @@ def choose_subscriber(backend: Backend, wanted: str | None) -> str:
 def change_ring(
     url: str | sa.URL, name: str, change: Callable[[Backend, sa.Connection], None]
 ) -> None:
-    """Change a ring as a whole within a transaction, or raise RingNotFound or NotARing."""
+    """Call `change` in a transaction that keeps others from creating or dropping rings.
+
+    Before the call, raise RingNotFound if the ring is missing, and NotARing if a table of another
+    program has the name of one of the ring's tables.
+    """
     kind, where = locate(url, name)
     backend = kind(where, name, "sync", False)
 

@@ -26,7 +26,7 @@ class Readable(Protocol):
     """A file with items."""
 
     def read(self, nbytes: int, offset: int, /) -> bytes:
-        """Return the bytes; fewer than asked for only at the end."""
+        """Return the bytes from `offset` on; fewer than `nbytes` only at the file's end."""
         ...
 
 
@@ -130,7 +130,7 @@ class ReadAhead:
     def some(
         self, into: list[bytes], source: Readable, extents: bytearray, begin: int, end: int
     ) -> int:
-        """Append items to `into`, as many as one block has; return their number.
+        """Append items to `into`, at most those of one block of the file; return their number.
 
         The number is 0 if the first item is damaged.
         """
@@ -145,7 +145,7 @@ class ReadAhead:
     def many(
         self, into: list[bytes], source: Readable, extents: bytearray, begin: int, end: int
     ) -> int:
-        """Append items until one is damaged or cannot be read; return their number.
+        """Append items to `into` until one is damaged or cannot be read; return their number.
 
         Raise OSError if the first item cannot be read.
         """
@@ -166,10 +166,10 @@ class ReadAhead:
         return unpack(into, self._block, self._start, extents, begin, end)
 
     def _read(self, source: Readable, extents: bytearray, begin: int, end: int) -> bytes | None:
-        """Return the first item if it is long; otherwise read a block that begins with this item.
+        """Return the item at `begin` if it is long; else read a block from it on, and return None.
 
-        The result is None if a block was read. It is also None if a long item does not match its
-        checksum; the block is then empty.
+        If a long item does not match its checksum, empty the block and return None: the caller
+        then finds no item in the block.
         """
         offset, length, crc = EXTENT.unpack_from(extents, begin * EXTENT.size)
         if length > _AHEAD_BYTES // 4:

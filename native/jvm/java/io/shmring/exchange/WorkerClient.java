@@ -102,7 +102,8 @@ public final class WorkerClient implements Client {
     }
 
     /**
-     * Reads the first fields of an answer's head, and leaves the worker's report in `bytes`.
+     * Reads the first fields of an answer's head. The next field to read in `bytes` is then the
+     * first one of the worker's report.
      *
      * @param length bytes of the whole message
      */
@@ -327,9 +328,9 @@ public final class WorkerClient implements Client {
   }
 
   /**
-   * Takes a message of the worker. Does nothing and returns true if next() has not yet returned the
-   * answer that was taken last, or if the worker has sent its last message. Returns false if no
-   * message came in time.
+   * Waits for a message from the worker, and handles it. Returns false if no message came in time,
+   * or if the thread was interrupted. Returns true at once, without a new message, if next() still
+   * has to return an earlier answer, or if the worker has sent its last message.
    */
   private boolean take(Duration wait) {
     if (received.isPresent() || ended) {
@@ -358,8 +359,8 @@ public final class WorkerClient implements Client {
   }
 
   /**
-   * Handles a message of the worker. Returns whether the lease must stay open, because the message
-   * has a whole batch, whose vectors read the message in place.
+   * Handles a message from the worker. Returns whether the lease must stay open, because the
+   * message has a whole batch, whose vectors read the message in place.
    */
   private boolean accept(Lease lease) {
     Message message = lease.message();
