@@ -307,14 +307,14 @@ def test_numbers_out_of_range_are_value_errors(ring, out, inp):
     assert ring.claimed == 0
 
 
-# CHANGE: edit this for a new option of a client
-# CHANGE: edit this for a new option of a journal
 @pytest.mark.parametrize("workers", [0, 247, 2**50])
 def test_sidecar_has_no_more_workers_than_its_ring_has_participants(ring, workers):
     with pytest.raises(ValueError, match="workers must be from 1 to 246"):
         Sidecar("functions:double", name=ring.name, workers=workers)
 
 
+# CHANGE: edit this for a new option of a client
+# CHANGE: edit this for a new option of a journal
 @pytest.mark.parametrize("bad", [-1, float("nan")])
 def test_time_that_is_none_is_a_value_error_everywhere(ring, tmp_path, bad):
     reader = ring.arrow_reader("a")

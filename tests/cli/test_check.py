@@ -397,7 +397,7 @@ def test_orphans_that_nobody_takes(out: shmring.Producer, name: str, child: RunC
     reader = child(CONSUMER, name)
     reader.line()
     reader.kill()
-    waiting = 'branch "b": 1 message for a consumer, and there is none: some were'
+    waiting = 'branch "b" has 1 message waiting, and no consumer: some were handed'
     consume = f"shmring consume {name} --branch b --until empty"
     says(name, 1, consume, waiting)
     assert shell(consume).stdout == "x\n"

@@ -313,8 +313,8 @@ def _orphans(branch: _Branch) -> Finding | None:
     if not (branch.record["orphans"] or _dead_holders(branch.name, branch.seen)):
         return None
     words = (
-        f'branch "{branch.name}": {counted(branch.record["waiting"], "message")} for a consumer, '
-        f"and there is none: some were handed back, or on lease to consumers that died; "
+        f'branch "{branch.name}" has {counted(branch.record["waiting"], "message")} waiting, and '
+        f"no consumer: some were handed back, or on lease to consumers that died; "
         f"{branch.behind}. Start its reader, or let the command print and release all of them"
     )
     command = branch.command("consume", branch=branch.name, until="empty")
