@@ -237,6 +237,40 @@ def test_a_handler_that_uses_the_interrupted_queue(
     assert refused
 
 
+def test_a_handler_that_closes_the_interrupted_queue() -> None:
+    """The handler's call is refused while a flush is under way, which then succeeds."""
+    refused = 0
+    for at in itertools.count(1):
+        disk = SimulatedDisk()
+        q = AppendOnlyQueue("/q", disk=disk)
+        q.enqueue(b"new")
+        ends: list[str] = []
+
+        def handler(q: Any = q, ends: list[str] = ends) -> None:
+            try:
+                q.close()
+                ends.append("closed")
+            except Contended:
+                ends.append("refused")
+
+        def flush(q: Any = q, ends: list[str] = ends) -> None:
+            with contextlib.suppress(Closed):
+                q.flush()
+                ends.append("flushed")
+
+        interrupt = Interrupt(at, handler)
+        interrupt.during(flush)
+        q.close()
+        with AppendOnlyQueue("/q", disk=disk) as q:
+            assert q.dequeue() == (b"new" if "flushed" in ends else None), at
+        if "refused" in ends:
+            assert ends == ["refused", "flushed"], at
+            refused += 1
+        if not interrupt.has_come:
+            break
+    assert refused
+
+
 @pytest.mark.parametrize("work", [reset, close])
 def test_a_persistent_queue_that_was_interrupted_anywhere(work: Callable[[Any], None]) -> None:
     for at in itertools.count(1):

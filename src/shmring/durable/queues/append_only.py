@@ -404,14 +404,14 @@ class AppendOnlyQueue(session.Ends):
             self._check_readable()
             return Overhead(self._file.size, self._file.item_bytes)
 
+    @session.Ends._alone
     def close(self) -> None:
         """Close without a flush, and release the lock; a second call does nothing."""
-        with self._lock:
-            self._closed = True
-            try:
-                self._file.close()
-            finally:
-                self._release()
+        self._closed = True
+        try:
+            self._file.close()
+        finally:
+            self._release()
 
     def _release(self) -> None:
         if self._owner is not None and self._forks == lineage.forks:
