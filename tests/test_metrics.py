@@ -213,6 +213,22 @@ def test_journal_is_behind_while_it_is_stopped(
         until(lambda: value(scrape(exporter), "journal_lag_seconds", ring=name) > 0)
 
 
+def test_shared_branch_with_the_journals_name_has_no_journals_metrics(
+    name: str, ring: shmring.Ring
+) -> None:
+    with (
+        ring.producer() as out,
+        ring.consumer("journal") as inp,
+        HostMetrics(interval=None) as metrics,
+    ):
+        out.push(b"x")
+        inp.pop()
+        metrics.look()
+        assert metrics.samples["ring_messages"][(name, "consumer")] == 1
+        for metric in ("journal_lag_seconds", "journal_sync_seconds"):
+            assert (name,) not in metrics.samples[metric]
+
+
 def test_no_label_is_a_process_id() -> None:
     assert {label for metric in METRICS for label in metric.labels} == {
         *("ring", "branch", "role", "state", "sidecar", "worker", "severity", "kind")

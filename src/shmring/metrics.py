@@ -300,7 +300,7 @@ class HostMetrics(Closing):
             *gained, synced = (max(0, now - was) for now, was in zip(counts, known, strict=True))
             for metric, gain in zip(_COUNTED.values(), gained, strict=True):
                 self._counted[metric, (ring, role)] += gain
-            if participant["branch"] == JOURNAL_BRANCH:
+            if synced and participant["branch"] == JOURNAL_BRANCH:
                 self._counted["journal_sync_seconds", (ring,)] += synced / 1e9
 
     # CHANGE: edit this for a new metric
