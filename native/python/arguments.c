@@ -1,5 +1,6 @@
 /* Parsing of arguments, for calls that must be quick. */
 #include <math.h>
+#include <stdarg.h>
 
 #include "state.h"
 
@@ -78,29 +79,36 @@ bool parse_timeout(PyObject *seconds, int64_t *timeout)
 	return true;
 }
 
-/* Parses a number from 0 to `most`; `rule` is the beginning of the error for any other number. */
-static bool parse_number(PyObject *number, const char *rule, uint64_t most, uint64_t *value)
+/* Parses a number from 0 to `most`. The format `rule`, with its arguments, is the beginning of the error for any
+ * other number. The text is made only for an error, because calls for each message parse numbers. */
+static bool parse_number(PyObject *number, uint64_t most, uint64_t *value, const char *rule, ...)
 {
 	long long found = PyLong_AsLongLong(number);
+	PyObject *text;
+	va_list arguments;
 
-	if (found == -1 && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
-		return false;
-	if (PyErr_Occurred() || found < 0 || (unsigned long long)found > most) {
-		PyErr_Clear();
-		PyErr_Format(PyExc_ValueError, "%s, not %S", rule, number);
-		return false;
+	if (found >= 0 && (unsigned long long)found <= most) {
+		*value = (uint64_t)found;
+		return true;
 	}
-	*value = (uint64_t)found;
-	return true;
+	if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
+		return false;
+	PyErr_Clear();
+	va_start(arguments, rule);
+	text = PyUnicode_FromFormatV(rule, arguments);
+	va_end(arguments);
+	if (text)
+		PyErr_Format(PyExc_ValueError, "%U, not %S", text, number);
+	Py_XDECREF(text);
+	return false;
 }
 
 bool parse_kind(PyObject *number, uint8_t *kind)
 {
-	char rule[64];
 	uint64_t value;
 
-	PyOS_snprintf(rule, sizeof rule, "kind must be 0, or %d to 255", SHMRING_KIND_USER);
-	if (!parse_number(number, rule, UINT8_MAX, &value)) /* the core refuses the reserved kinds */
+	/* The core refuses the reserved kinds. */
+	if (!parse_number(number, UINT8_MAX, &value, "kind must be 0, or %d to 255", SHMRING_KIND_USER))
 		return false;
 	*kind = (uint8_t)value;
 	return true;
@@ -113,7 +121,7 @@ bool parse_align(PyObject *number, int64_t *align)
 
 	if (number == Py_None)
 		return true;
-	if (!parse_number(number, rule, INT64_MAX, &value))
+	if (!parse_number(number, INT64_MAX, &value, rule))
 		return false;
 	*align = (int64_t)value;
 	if (value % 4 == 0)
@@ -134,10 +142,7 @@ int parse_flag(PyObject *value, void *flag)
 
 bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *count)
 {
-	char rule[96];
-
-	PyOS_snprintf(rule, sizeof rule, "%s must be from 0 to %llu", what, (unsigned long long)most);
-	return parse_number(number, rule, most, count);
+	return parse_number(number, most, count, "%s must be from 0 to %llu", what, (unsigned long long)most);
 }
 
 /* Formats a timeout for error messages: PyErr_Format has no %g. */
