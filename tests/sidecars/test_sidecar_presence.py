@@ -247,6 +247,22 @@ def test_open_client_goes_on_with_a_sidecar_that_was_started_again(serve, client
         assert [*got, *answers] == [numbers(i) for i in range(first, first + 10)]
 
 
+def test_request_that_ends_its_sidecar_again_and_again_is_given_up(serve, client):
+    def end_again():
+        """As if the sidecar had ended in the midst of the request, and had been started again."""
+        it._oldest().received = 1
+        it._follow()
+
+    serve("slow")
+    it = client(connect_timeout=120)
+    answers = it.map(numbers(i) for i in range(10))
+    next(answers)
+    end_again()
+    end_again()
+    with pytest.raises(shmring.SidecarUnavailable, match=r"3 workers of .* over the same batch"):
+        end_again()
+
+
 def test_interrupt_while_the_thread_begins_that_looks_for_the_dead_leaves_nothing(
     name, monkeypatch
 ):

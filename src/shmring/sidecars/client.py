@@ -238,13 +238,7 @@ class SidecarClient(Closing):
         if request is None or request.complete:
             return  # ignore a second answer: the worker that gave the first one died just after it
         if head.flags & FLAG_AGAIN:
-            request.deaths += 1
-            if request.deaths >= _DEATHS:
-                raise SidecarUnavailable(
-                    f'{_DEATHS} workers of sidecar "{self.name}" have died over the same batch of '
-                    f"{counted(request.piece[0].num_rows, 'row')}; see what the sidecar says of "
-                    f"their deaths"
-                )
+            self._count_death(request)
             return
         if head.flags & FLAG_ERROR:
             request.failure = bytes(lease.data[HEAD_BYTES:]).decode(errors="replace")
@@ -261,6 +255,16 @@ class SidecarClient(Closing):
         if lease.data.nbytes > HEAD_BYTES:
             request.batches.append(self._decode(lease))
         request.complete = bool(head.flags & FLAG_LAST)
+
+    def _count_death(self, request: _Request) -> None:
+        """Count the end of a worker that worked on the request; raise after the last try."""
+        request.deaths += 1
+        if request.deaths >= _DEATHS:
+            raise SidecarUnavailable(
+                f'{_DEATHS} workers of sidecar "{self.name}" have died over the same batch of '
+                f"{counted(request.piece[0].num_rows, 'row')}; see what the sidecar says of "
+                f"their deaths"
+            )
 
     def _decode(self, lease: shmring.Lease) -> pa.RecordBatch:
         """Return a copy of an answer's batch, so that its slots are free for the next answer."""
@@ -308,6 +312,9 @@ class SidecarClient(Closing):
         self._open_replies()
         for request in self._waiting.values():
             if not request.complete:
+                # The batch may have ended the whole sidecar: do not send it again for ever.
+                if request.received:
+                    self._count_death(request)
                 request.begin()
                 request.sent = False
 

@@ -182,7 +182,9 @@ def _present_end(disk: Disk, path: str) -> int | None:
                     return max((record.end for record in segment.walk()), default=first)
         except NotBegun:
             continue
-        except (Damaged, FileNotFoundError):
+        except FileNotFoundError:  # the journal has forgotten the segment since it was listed
+            return None if segment_names(disk, path) == names else _present_end(disk, path)
+        except Damaged:
             return None  # the replay raises the error when it opens this segment
     return None
 

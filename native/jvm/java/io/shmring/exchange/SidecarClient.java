@@ -349,12 +349,7 @@ public final class SidecarClient implements Client {
     if (head.has(SidecarHead.AGAIN)) {
       counts.accept("retries", 1);
       request.begin();
-      if (++request.deaths >= DEATHS) {
-        throw new FunctionException(
-            "%d workers of sidecar \"%s\" have died over the same batch of %d rows; see what the"
-                + " sidecar says of their deaths",
-            DEATHS, sidecar, request.batch().rows());
-      }
+      countDeath(request);
       return false;
     }
     if (head.has(SidecarHead.LARGER) && replySlots == 0 && head.batches() > replies.slots()) {
@@ -510,9 +505,23 @@ public final class SidecarClient implements Client {
     batchesWanted = 1;
     for (SidecarRequest request : waiting) {
       if (!request.complete) {
+        // The batch may have ended the whole sidecar: do not send it again for ever.
+        if (request.received > 0) {
+          countDeath(request);
+        }
         request.askAgain();
         counts.accept("retries", 1);
       }
+    }
+  }
+
+  /** Counts the end of a worker that worked on the request. Throws after the last try. */
+  private void countDeath(SidecarRequest request) {
+    if (++request.deaths >= DEATHS) {
+      throw new FunctionException(
+          "%d workers of sidecar \"%s\" have died over the same batch of %d rows; see what the"
+              + " sidecar says of their deaths",
+          DEATHS, sidecar, request.batch().rows());
     }
   }
 
