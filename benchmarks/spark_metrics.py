@@ -51,7 +51,7 @@ _CHANGES = {
         ),
     },
     _COUNTS: {
-        r"void (add\(String name, long more|sent\(long bytes|updateAtTimes\(|update\()\) \{": (
+        r"void (add\(String name, long more|updateAtTimes\(|update\()\) \{": (
             r"\g<0> if (FunctionTask.Metrics.off) { return; }"
         ),
     },
@@ -107,13 +107,13 @@ def _methods() -> dict[str, Any]:
         self._said = self._left
         return bare.pack(self._stream, self._left, total, flags, together)
 
-    return {"on": vars(exchange._Exchange)["_packed"], "off": packed}  # pyright: ignore[reportPrivateUsage]
+    return {"on": vars(exchange.Exchange)["_packed"], "off": packed}
 
 
 def _switch_worker(metrics: str) -> None:
     from shmring.spark import exchange
 
-    exchange._Exchange._packed = _methods()[metrics]  # pyright: ignore[reportPrivateUsage]
+    exchange.Exchange._packed = _methods()[metrics]  # pyright: ignore[reportPrivateUsage]
 
 
 class _Job:

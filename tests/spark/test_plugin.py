@@ -13,7 +13,7 @@ from py4j.java_gateway import JavaClass
 from pyspark.sql import functions
 
 import shmring
-from shmring.spark import jar_path
+from shmring.spark import jar_path, status
 
 pytestmark = pytest.mark.spark
 
@@ -66,6 +66,7 @@ def test_sidecars_and_rings_are_beside_the_executor_and_in_its_metrics(
     settings[f"spark.shmring.ring.{name}.slots"] = "2048"
     spark = start_spark("local[2]", **settings)
     assert spark.range(1000).count() == 1000
+    assert status(spark, queries=0)["wrong_settings"] == []
     until(lambda: metric(f"sidecar.{name}.workers") == 2, "the sidecar's workers")
     until(lambda: metric(f"sidecar.{name}.running") == 1, "its attendant's word on it")
     with shmring.attach(name) as ring:
