@@ -133,6 +133,21 @@ def test_rows_that_a_column_has_and_its_batch_has_not_take_no_memory(
     assert collections < 5
 
 
+def test_compressed_column_with_fewer_values_than_rows_is_damaged(
+    mutate: Callable[..., tuple[int, int, str, int, int]],
+) -> None:
+    def take_as_stored(message: bytearray) -> None:
+        """Say that the last column is not compressed: its compressed bytes are too few values."""
+        at = message.rindex(struct.pack("<q", ROWS * 8))
+        message[at : at + 8] = struct.pack("<q", -1)
+
+    read, damaged, text, *_ = mutate(
+        COLUMNS["rows"], "asis", 6, compressions=("zstd",), change=take_as_stored
+    )
+    assert (read, damaged) == (0, 6)
+    assert "its buffer of values has" in text
+
+
 def test_damaged_answer_of_a_worker_leaves_no_memory_allocated(java: Java) -> None:
     said = check(java("io.shmring.exchange.DecodeCheck")).splitlines()
     worker, advice = "the answers of a Python worker: ", "; do driver and executors run the same"

@@ -354,12 +354,18 @@ public final class BatchDecoder {
   /** Makes vectors of a batch, and closes the batch. */
   private static VectorSchemaRoot load(
       Schema fields, ArrowRecordBatch batch, BufferAllocator allocator) {
-    VectorSchemaRoot root = VectorSchemaRoot.create(fields, allocator);
+    List<FieldVector> vectors = VectorSchemaRoot.create(fields, allocator).getFieldVectors();
+    VectorSchemaRoot root =
+        new VectorSchemaRoot(fields, vectors, 0) {
+          /** Checks the loaded buffers: Arrow replaces those that are too small for the rows. */
+          @Override
+          public void setRowCount(int rows) {
+            vectors.forEach(vector -> BatchCheck.check(vector, rows));
+            super.setRowCount(rows);
+          }
+        };
     try (batch) {
       new VectorLoader(root).load(batch);
-      for (FieldVector vector : root.getFieldVectors()) {
-        BatchCheck.check(vector, batch.getLength());
-      }
       return root;
     } catch (Throwable error) {
       root.close(); // gives the memory back now, not after a garbage collection
