@@ -86,6 +86,10 @@ def print_much(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _times(column: pa.Array, factor: int) -> pa.Array:
     """The numbers times the factor. pyarrow.compute takes a fifth of a worker's start to import."""
+    if column.null_count:
+        import pyarrow.compute as pc
+
+        return pc.multiply(column, factor)
     return pa.array(column.to_numpy() * np.int64(factor))
 
 

@@ -81,7 +81,8 @@ def locate(name: object, path: Path | None) -> tuple[str, str]:
         # Without a slash, the label would be taken for the name of a ring in shared memory.
         label = file if "/" in file else f"./{file}"
         # abspath() removes "..", but only the kernel knows where a symbolic link before it leads.
-        whole = os.path.join(os.getcwd(), file) if ".." in file else os.path.abspath(file)
+        goes_up = "/../" in f"/{file}/"
+        whole = os.path.join(os.getcwd(), file) if goes_up else os.path.abspath(file)
         return label, whole
     if not isinstance(name, str):
         raise TypeError(f"a ring's name must be a str, not {name!r}")

@@ -154,7 +154,7 @@ public final class Ring implements AutoCloseable {
       }
       Path path = Path.of(name).toAbsolutePath();
       // Keep "..": only the kernel knows where a symbolic link before it leads.
-      return name.contains("..") ? path : path.normalize();
+      return "/%s/".formatted(name).contains("/../") ? path : path.normalize();
     }
     return Path.of(new String(Native.pathOf(utf8(name)), StandardCharsets.UTF_8));
   }

@@ -37,7 +37,7 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
   public static Object identity(String host, String ring) {
     return host.equals(thisHost())
         ? RingNames.identity(ring)
-        : List.of(host, Ring.path(ring)); // the driver cannot read a ring of another host
+        : List.of(host, Ring.path(ring).normalize()); // another host's links are not known here
   }
 
   /**

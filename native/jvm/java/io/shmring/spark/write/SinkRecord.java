@@ -26,9 +26,9 @@ import java.util.UUID;
  *
  * <p>Other users know the record's name, and may plant a file, a link or a FIFO there. So read()
  * and write() refuse everything except a regular file of this user that has no second name (hard
- * link), and that other users may write only if they may write the ring. No other user can put
- * another file in place of this user's file: the folder belongs to this user, or the folder's
- * sticky bit protects the file.
+ * link), and that other users may write only if they may write the ring. In a folder that only this
+ * user may write, or that has the sticky bit, no other user can put another file in place of this
+ * user's file. In other folders, that user could replace the ring, too.
  */
 final class SinkRecord {
   private static final String PREFIX = ".shmring-sink-";
@@ -137,7 +137,11 @@ final class SinkRecord {
       file.write(record);
     } catch (IOException error) {
       if (before < SIZE) {
-        Files.delete(path);
+        try {
+          Files.deleteIfExists(path);
+        } catch (IOException notRemoved) {
+          error.addSuppressed(notRemoved);
+        }
       }
       throw error;
     }
