@@ -193,7 +193,7 @@ MESSAGES = [
         "a woken consumer that stops waiting does not pass its wake-up on",
         "wait.c",
         "\tif (w->consumer)\n"
-        "\t\tpass_wake_up_on(w->consumer); /* the caller may not wait again */\n",
+        "\t\tpass_wake_up_on(w->consumer); /* perhaps the caller waits no more */\n",
         "",
         "asleep: of two consumers one stops waiting at its deadline",
     ),

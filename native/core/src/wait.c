@@ -223,7 +223,7 @@ static int waited_in_vain(const struct waiter *w, int64_t deadline)
 {
 	look_for_all(w, SLICE_NS);
 	if (w->consumer)
-		pass_wake_up_on(w->consumer); /* the caller may not wait again */
+		pass_wake_up_on(w->consumer); /* perhaps the caller waits no more */
 	if (w->releasing)
 		RETURN_NOT_OK(check_named(w->ring, NULL));
 	/* Return OK although nothing came: the caller then tries again, and gets the error of a lost ring. */
