@@ -249,7 +249,7 @@ def test_open_client_goes_on_with_a_sidecar_that_was_started_again(serve, client
 
 def test_request_that_ends_its_sidecar_again_and_again_is_given_up(serve, client):
     def end_again():
-        """As if the sidecar had ended in the midst of the request, and had been started again."""
+        """Do what the client does where a sidecar ended within a request and was started again."""
         it._oldest().received = 1
         it._follow()
 
