@@ -175,6 +175,7 @@ class HostMetrics(Closing):
                 labels = (severity, each.kind, each.ring or "", each.sidecar or "")
                 samples["findings"][labels] = samples["findings"].get(labels, 0) + 1
             before, self._seen = self._seen, {}
+            # CHANGE: edit this for a new metric
             for ring in now.rings:
                 if ring.seen is not None:
                     self._add(samples, ring, ring.seen, before, passed)

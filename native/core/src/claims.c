@@ -198,6 +198,7 @@ static uint64_t hole_length(const shmring *r, uint64_t h)
 	return best;
 }
 
+/* CHANGE: edit this for a new counter that each participant has */
 /* Settles the claim of a dead owner: publishes its hole as an aborted run. Returns true if the seat no
  * longer needs its intent. */
 bool settle_claim(shmring *r, struct seat *s, uint32_t index)

@@ -177,6 +177,7 @@ __attribute__((always_inline)) static inline int push_straight(shmring_producer 
 	uint64_t lo, i;
 
 	/* CHANGE: edit this for a new option of a ring */
+	/* CHANGE: edit this for a new error */
 	/* An empty message also takes the slow path, because its data may be NULL. */
 	if (__builtin_expect(!r->owned || p->claim_n || length - 1 >= SLOT_BYTES || kind_is_reserved(kind) ||
 				 options & OPT_CHECKSUM,
@@ -243,6 +244,7 @@ static int look_at_name(shmring_producer *p, uint64_t lo)
 	return status;
 }
 
+/* CHANGE: edit this for a new error */
 int64_t shmring_next(shmring_producer *p, uint32_t n)
 {
 	shmring *r = p->ring;
@@ -501,6 +503,7 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 	return SHMRING_OK;
 }
 
+/* CHANGE: edit this for a new counter that each participant has */
 int shmring_abort(shmring_producer *p)
 {
 	RETURN_NOT_OK(check_usable(p->ring));

@@ -52,6 +52,7 @@ static uint64_t floor_needed(const struct waiter *w, uint64_t slots)
 	return end > w->ring->capacity ? end - w->ring->capacity : 0;
 }
 
+/* CHANGE: edit this for a new error */
 /* Returns true if a consumer has something to do besides new messages: its branch was dropped, or
  * there are messages to deliver again. */
 static bool has_news(const shmring_consumer *consumer)
@@ -62,6 +63,7 @@ static bool has_news(const shmring_consumer *consumer)
 	       (load_relaxed(&b->d.orphans) && may_adopt(consumer)) || load_relaxed(&consumer->gives_again);
 }
 
+/* CHANGE: edit this for a new error */
 bool ready(const struct waiter *w, uint64_t slots)
 {
 	shmring *r = w->ring;

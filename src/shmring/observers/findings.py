@@ -45,6 +45,7 @@ _JOURNAL_BEHIND = 5.0  # seconds that a message may wait for the journal; a sync
 Status = Literal[1, 2]
 
 
+# CHANGE: edit this for a new finding of check
 def findings(now: HostLook, before: HostLook | None = None, *, age: float = AGE) -> list[Finding]:
     """Return all findings, the worst first.
 

@@ -241,6 +241,7 @@ class _Clock:
         return jump
 
 
+# CHANGE: edit this for a new option of a journal
 @dataclass(slots=True)
 class _Kept:
     """A complete segment that has not been forgotten yet."""

@@ -406,6 +406,7 @@ public final class SidecarClient implements Client {
 
   // --- room for answers -----------------------------------------------------------------------
 
+  // CHANGE: edit this for a new option of a client
   /**
    * Chooses the size of the reply ring. An answer is assumed to be as large as its request until a
    * larger answer has come.

@@ -50,6 +50,7 @@ public final class FunctionStrategy extends SparkStrategy {
         each -> why.isPresent() ? planLater(each) : overRings(functions.orElseThrow()));
   }
 
+  // CHANGE: edit this for a new setting of Spark's sessions
   private static Optional<String> objection(Optional<FunctionPlan> functions) {
     return functions.isPresent()
             && FunctionKind.of(functions.get().functions().get(0).evalType()).isPresent()

@@ -94,6 +94,7 @@ public final class SettingsCheck {
             String.format("%s must be %s, not %s", name, String.join(" or ", values), value));
   }
 
+  // CHANGE: edit this for a new setting of Spark's sessions
   /** Returns what is wrong with a setting that functions over rings depend on, if anything. */
   static Optional<String> ofFunctions(SQLConf conf) {
     return SWITCHES.stream()

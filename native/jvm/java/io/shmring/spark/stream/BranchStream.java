@@ -89,6 +89,7 @@ public final class BranchStream
     availableNow = true;
   }
 
+  // CHANGE: edit this for a new option of Spark's reads or writes
   @Override
   public Offset latestOffset(Offset from, ReadLimit limit) {
     RingOffset start = RingOffset.of(from);
