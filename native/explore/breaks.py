@@ -25,7 +25,22 @@ class Break(NamedTuple):
     arguments: tuple[str, ...] = ()  # further ones of the harness's program
 
 
-# A break for which both harnesses have a case.
+# Breaks for which both harnesses have a case.
+LEASE_STRUCK_FIRST = Break(
+    "a lease is struck before an orphan records it",
+    "nack.c",
+    "\torphan_record(r, s,",
+    "\t(void)ranges_remove(s, consumer->range, &consumer->ranges_used, lo, hi);\n"
+    "\torphan_record(r, s,",
+    "one hands back to the other, and may die",
+)
+RANGE_STRUCK_FIRST = Break(
+    "the range of a dead consumer is struck before an orphan records it",
+    "orphans.c",
+    "\t\torphan_record(r, s,",
+    "\t\tstore_relaxed(&s->range[k].lo, NONE);\n\t\torphan_record(r, s,",
+    "two dead of one branch are recovered by one that may die",
+)
 END_COUNTED_LATE = Break(
     "an end is counted when the branch has passed it",
     "end.c",

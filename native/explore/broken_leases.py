@@ -1,6 +1,6 @@
 """Breaks of leases, also of those of the dead, each with a case of cases_leases.c."""
 
-from explore.breaks import Break
+from explore.breaks import LEASE_STRUCK_FIRST, RANGE_STRUCK_FIRST, Break
 
 # CHANGE: edit this for a new case of the explorer
 LEASES = [
@@ -39,21 +39,8 @@ LEASES = [
         "",
         "one hands back to a full orphan, and may die",
     ),
-    Break(
-        "a lease is struck before an orphan records it",
-        "nack.c",
-        "\torphan_record(r, s,",
-        "\t(void)ranges_remove(s, consumer->range, &consumer->ranges_used, lo, hi);\n"
-        "\torphan_record(r, s,",
-        "one hands back to the other, and may die",
-    ),
-    Break(
-        "the range of a dead consumer is struck before an orphan records it",
-        "orphans.c",
-        "\t\torphan_record(r, s,",
-        "\t\tstore_relaxed(&s->range[k].lo, NONE);\n\t\torphan_record(r, s,",
-        "two dead of one branch are recovered by one that may die",
-    ),
+    LEASE_STRUCK_FIRST,
+    RANGE_STRUCK_FIRST,
     Break(
         "ranges are merged while a lease is moving",
         "orphans.c",

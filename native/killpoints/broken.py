@@ -5,7 +5,14 @@ Usage: PYTHONPATH=native python -m killpoints.broken BUILD_DIRECTORY
 
 import sys
 
-from explore.breaks import END_COUNTED_LATE, Break, Harness, run_all
+from explore.breaks import (
+    END_COUNTED_LATE,
+    LEASE_STRUCK_FIRST,
+    RANGE_STRUCK_FIRST,
+    Break,
+    Harness,
+    run_all,
+)
 
 # Kills after each 7th of the 70,000 instructions of a creation; other breaks may show after one.
 FEWER = ("--stride", "7")
@@ -49,21 +56,8 @@ BREAKS = [
         "create without O_TMPFILE",
         arguments=FEWER,
     ),
-    Break(
-        "a lease is struck before an orphan records it",
-        "nack.c",
-        "\torphan_record(r, s,",
-        "\t(void)ranges_remove(s, consumer->range, &consumer->ranges_used, lo, hi);\n"
-        "\torphan_record(r, s,",
-        "hand back",
-    ),
-    Break(
-        "the range of a dead consumer is struck before an orphan records it",
-        "orphans.c",
-        "\t\torphan_record(r, s,",
-        "\t\tstore_relaxed(&s->range[k].lo, NONE);\n\t\torphan_record(r, s,",
-        "recover two of one branch",
-    ),
+    LEASE_STRUCK_FIRST._replace(case="hand back"),
+    RANGE_STRUCK_FIRST._replace(case="recover two of one branch"),
     Break(
         "a consumer that takes over an orphan's seat frees the seat first",
         "seats.c",

@@ -30,8 +30,6 @@ from unchanged import (
     way_of,
 )
 
-SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
-
 CASES: Cases = {}
 case = adds_to(CASES)
 
