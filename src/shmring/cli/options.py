@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +13,12 @@ import click
 import shmring
 from shmring._shmring import SLOT_BYTES
 from shmring.cli.output import complain, set_json
-from shmring.common.arguments import MAX_BRANCH_BYTES, number_of, slots_of
+from shmring.common.arguments import (
+    MAX_BRANCH_BYTES,
+    can_name_a_branch,
+    number_of,
+    slots_of,
+)
 from shmring.ring import look_on, open_or_make
 from shmring.ring.names import command_line
 
@@ -46,7 +50,7 @@ def slot_count(value: str | int) -> int:
 
 def branch_name(value: str) -> str:
     """Parse a new branch's name; refuse a name that the core would refuse after making the ring."""
-    if not 1 <= len(os.fsencode(value)) <= MAX_BRANCH_BYTES:
+    if not can_name_a_branch(value):
         raise click.BadParameter(f"a branch's name has 1 to {MAX_BRANCH_BYTES} bytes")
     return value
 

@@ -8,6 +8,7 @@ take the names from here.
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -117,13 +118,18 @@ def branch_name(branch: object) -> str:
     return branch
 
 
+def can_name_a_branch(name: str) -> bool:
+    """Return whether the core would make a branch of this name."""
+    return 1 <= len(os.fsencode(name)) <= MAX_BRANCH_BYTES
+
+
 def branch_names(what: str, names: object) -> tuple[str, ...]:
     """Check names that branches can have; refuse a single str, whose items would be characters."""
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         raise TypeError(f"{what} must be a tuple of names, not {names!r}")
     checked = tuple(branch_name(name) for name in cast("Iterable[object]", names))
     for name in checked:
-        if not 1 <= len(name.encode()) <= MAX_BRANCH_BYTES:
+        if not can_name_a_branch(name):
             raise ValueError(
                 f"{what}: a branch's name has 1 to {MAX_BRANCH_BYTES} bytes, not {name!r}"
             )
