@@ -254,8 +254,8 @@ class Exchange:
                 begin += rows
             # Mark a request of several groups as no longer needed at once: no answer refers to its
             # columns. The task then sends another request. Otherwise the task and this worker could
-            # wait for each other for ever: the worker may need rows of the other side of a cogroup,
-            # which come in a later request.
+            # wait for each other for ever: the worker may need rows of the other side of a cogroup
+            # that come in a later request.
             if len(request.rows) > 1:
                 self._leave()
         return parts.popleft()

@@ -310,8 +310,8 @@ class PostgresRing(Backend):
     def exist(self, connection: sa.Connection) -> bool:
         # Find the ring's schema, and name the schema in all later statements. A name without a
         # schema could mean another table in a session with another search path, or in this session
-        # after a table of the same name is added. If the ring does not exist, take the schema in
-        # which it would be made.
+        # after a table of the same name is added. If the ring does not exist, take the schema that
+        # a new ring would get.
         name = self.tables.name
         schema, self._schema, found = self._call(
             "SELECT s.name, quote_ident(s.name), s.found FROM (SELECT n.nspname, true"

@@ -60,8 +60,8 @@ class Ends(Closing):
     _packing: Packing
 
     def __init__(self) -> None:
-        # Guards the items that are not written yet, and their writing. The lock is reentrant, so
-        # that a signal's handler that uses a busy queue gets an error and does not wait for ever.
+        # Guards the items that are not written yet, and their writing. The lock is reentrant:
+        # otherwise a signal's handler that uses a busy queue would wait for ever, and get no error.
         self._lock = threading.RLock()
         self._busy = False  # the thread that has the lock is in a call
         _all_ends.add(self)
